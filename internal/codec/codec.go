@@ -26,8 +26,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // It is masked (rotated and offset, as LevelDB does) because a CRC over bytes
 // that themselves hold CRCs is weak.
 func Checksum(typ byte, parts ...[]byte) uint32 {
-	t := [1]byte{typ}
-	c := crc32.Update(0, castagnoli, t[:])
+	c := crcOfByte(typ)
 	for _, p := range parts {
 		c = crc32.Update(c, castagnoli, p)
 	}
@@ -36,8 +35,13 @@ func Checksum(typ byte, parts ...[]byte) uint32 {
 
 // ChecksumOf is Checksum of one part, without the slice of parts.
 func ChecksumOf(typ byte, p []byte) uint32 {
-	t := [1]byte{typ}
-	return mask(crc32.Update(crc32.Update(0, castagnoli, t[:]), castagnoli, p))
+	return mask(crc32.Update(crcOfByte(typ), castagnoli, p))
+}
+
+// crcOfByte is the CRC-32C of one byte. A slice of one byte would escape to
+// the heap on its way through package crc32.
+func crcOfByte(b byte) uint32 {
+	return ^(castagnoli[0xff^b] ^ 0x00ffffff)
 }
 
 func mask(c uint32) uint32 { return (c>>15 | c<<17) + 0xa282ead8 }
