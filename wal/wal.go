@@ -1,0 +1,343 @@
+// Package wal is the write-ahead log: opaque records, appended to numbered
+// segments, made durable on demand and replayed after a crash.
+//
+//	log, err := wal.Create(options, num)
+//	pos, err := log.Append(head, body, true) // under the caller's commit lock
+//	err = log.Sync(pos)                      // outside it: waits for durability
+//
+// Append only copies the record into a buffer. Whoever needs durability calls
+// Sync: the first caller becomes the leader, writes and syncs everything that
+// was appended so far, and wakes all the others that are thereby served, while
+// later appends already fill the next buffer. Records that nobody waits for
+// are written by Flush, which the owner calls soon after Wake; until then a
+// killed process loses them.
+//
+// Any failed write or sync is sticky: every later call returns it, and nothing
+// is tried again, because a kernel may drop the pages that it could not write.
+//
+// A Log is safe for concurrent use, except that calls of Append, Rotate and
+// Close must not overlap one another: the caller's commit lock orders them.
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"sievedb/internal/keys"
+	"sievedb/internal/record"
+	"sievedb/vfs"
+)
+
+// Position is a place in the log: bytes over all segments since Create. Later
+// records have higher positions.
+type Position int64
+
+// Options says where a log lives.
+type Options struct {
+	FS    vfs.FS
+	Dir   string
+	Store StoreID
+	// Wake is called, if not nil, when records wait to be written for which
+	// nobody will call Sync. It must not block nor call the log.
+	Wake func()
+}
+
+const (
+	// wakeBytes of records that nobody waits for are worth a write.
+	wakeBytes = 256 << 10
+	// maxBufferBytes is where Append writes by itself, so that a writer faster
+	// than the disk cannot fill the memory.
+	maxBufferBytes = 4 << 20
+	// preallocateBytes is the step in which disk space is asked for: syncing
+	// inside it changes no size, which spares the file system's journal.
+	preallocateBytes = 4 << 20
+)
+
+// Log is an open write-ahead log.
+type Log struct {
+	o Options
+
+	mu   sync.Mutex
+	cond sync.Cond // of mu: busy, durable or err changed
+	// All below is guarded by mu, except that whoever set busy owns file,
+	// num, preallocated and the buffer that it took until it clears busy.
+	file         vfs.File
+	num          keys.FileNum
+	base         Position // of the segment's first byte
+	pending      []byte   // appended, not yet taken for writing
+	spare        []byte   // the other buffer, while nobody writes
+	appended     Position // end of the records appended
+	written      Position // end of the records written to the file
+	durable      Position // end of the records that survive a crash
+	preallocated int64    // bytes of the file that have disk space
+	busy         bool     // somebody writes, syncs or rotates
+	err          error    // the first failure
+	metrics      Metrics
+}
+
+// Metrics counts what a log did since Create.
+type Metrics struct {
+	Appends       uint64
+	AppendedBytes uint64 // with framing
+	Writes        uint64 // calls of the file system that wrote
+	Syncs         uint64
+}
+
+// Create creates segment num, durably, and returns a log that appends to it.
+func Create(o Options, num keys.FileNum) (*Log, error) {
+	l := &Log{o: o}
+	l.cond.L = &l.mu
+	f, err := l.createSegment(num)
+	if err != nil {
+		return nil, err
+	}
+	l.start(f, num, 0)
+	return l, nil
+}
+
+// createSegment makes an empty segment whose content and name are durable.
+func (l *Log) createSegment(num keys.FileNum) (vfs.File, error) {
+	name := filepath.Join(l.o.Dir, SegmentName(num))
+	f, err := l.o.FS.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.Write(appendHeader(nil, num, l.o.Store))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = l.o.FS.SyncDir(l.o.Dir)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("creating %s: %w", SegmentName(num), err), f.Close())
+	}
+	return f, nil
+}
+
+// start makes f, which holds only its header, the segment that is appended to.
+func (l *Log) start(f vfs.File, num keys.FileNum, base Position) {
+	l.file, l.num, l.base = f, num, base
+	l.appended = base + HeaderLen
+	l.written, l.durable = l.appended, l.appended
+	l.preallocated = 0
+}
+
+// Append appends one record, whose payload is head followed by body, and
+// returns the position to Sync to. It copies both and usually does no I/O.
+// willSync says that the caller will Sync; otherwise Wake is called in time.
+func (l *Log) Append(head, body []byte, willSync bool) (Position, error) {
+	l.mu.Lock()
+	if l.err != nil {
+		defer l.mu.Unlock()
+		return 0, l.err
+	}
+	before := len(l.pending)
+	l.pending = record.Append(l.pending, record.Frame{
+		Number: uint32(l.num),
+		Offset: int64(l.appended - l.base),
+		Synced: int64(l.durable - l.base),
+	}, head, body)
+	after := len(l.pending)
+	l.appended += Position(after - before)
+	l.metrics.Appends++
+	l.metrics.AppendedBytes += uint64(after - before)
+	pos := l.appended
+	l.mu.Unlock()
+
+	if after >= maxBufferBytes {
+		return pos, l.Flush()
+	}
+	if !willSync && l.o.Wake != nil && (before == 0 || before < wakeBytes && after >= wakeBytes) {
+		l.o.Wake()
+	}
+	return pos, nil
+}
+
+// Worth reports whether enough records wait for a write to pay at once.
+func (l *Log) Worth() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.pending) >= wakeBytes
+}
+
+// End returns the position after the last record that was appended.
+func (l *Log) End() Position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.appended
+}
+
+// Sync returns once everything before pos is durable.
+func (l *Log) Sync(pos Position) error {
+	return l.reach(pos, &l.durable, true)
+}
+
+// Flush writes what is buffered, so that it survives the death of the process,
+// though not of the machine.
+func (l *Log) Flush() error {
+	return l.reach(l.End(), &l.written, false)
+}
+
+// reach waits, or works, until *mark (written or durable) is at least pos.
+func (l *Log) reach(pos Position, mark *Position, sync bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for *mark < pos {
+		if l.err != nil {
+			return l.err
+		}
+		if l.busy {
+			l.cond.Wait()
+			continue
+		}
+		l.work(func(f vfs.File, buf []byte) error {
+			if err := l.write(f, buf); err != nil || !sync {
+				return err
+			}
+			return f.Sync()
+		})
+		if l.err == nil && sync {
+			l.durable = l.written
+			l.metrics.Syncs++
+		}
+	}
+	return nil
+}
+
+// work takes the buffer and the right to the file, runs do outside the lock,
+// and records that everything appended before was written, or the failure.
+// Called with mu held and busy false; returns with mu held.
+func (l *Log) work(do func(f vfs.File, buf []byte) error) {
+	l.busy = true
+	f, buf, end := l.file, l.pending, l.appended
+	l.pending, l.spare = l.spare[:0], nil
+	l.mu.Unlock()
+	err := do(f, buf)
+	l.mu.Lock()
+	l.busy = false
+	if len(buf) > 0 {
+		l.metrics.Writes++
+	}
+	if cap(buf) <= 2*maxBufferBytes { // one huge batch must not stay for ever
+		l.spare = buf[:0]
+	}
+	if err != nil {
+		l.fail(err)
+	} else {
+		l.written = end
+	}
+	l.cond.Broadcast()
+}
+
+func (l *Log) fail(err error) {
+	if l.err == nil {
+		l.err = fmt.Errorf("WAL segment %s: %w", SegmentName(l.num), err)
+	}
+}
+
+// write appends buf to the file, asking for space ahead of it. Only whoever
+// is busy calls it; written, which only they change, may be read.
+func (l *Log) write(f vfs.File, buf []byte) error {
+	if len(buf) == 0 {
+		return nil
+	}
+	if end := int64(l.written-l.base) + int64(len(buf)); end > l.preallocated {
+		want := (end/preallocateBytes + 1) * preallocateBytes
+		if err := f.Preallocate(want); err != nil {
+			return err
+		}
+		l.preallocated = want
+	}
+	_, err := f.Write(buf)
+	return err
+}
+
+// Rotate ends the current segment and starts segment num. Before num receives
+// a byte, the old segment is cut to its size and durable, num exists durably,
+// and sealed, which the caller uses to record both in the manifest, returned.
+// Records may be appended only after Rotate returned.
+func (l *Log) Rotate(num keys.FileNum, sealed func(old keys.FileNum, sizeBytes int64) error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.busy {
+		l.cond.Wait()
+	}
+	if l.err != nil {
+		return l.err
+	}
+	var next vfs.File
+	old, size := l.num, int64(l.appended-l.base)
+	l.work(func(f vfs.File, buf []byte) error {
+		err := l.write(f, buf)
+		if err == nil {
+			err = seal(f, size)
+		}
+		if err == nil {
+			next, err = l.createSegment(num)
+		}
+		if err == nil {
+			err = sealed(old, size)
+		}
+		return err
+	})
+	if l.err != nil {
+		if next != nil {
+			l.err = errors.Join(l.err, next.Close())
+		}
+		return l.err
+	}
+	l.metrics.Syncs++
+	err := l.file.Close()
+	l.start(next, num, l.base+Position(size))
+	if err != nil { // synced before: nothing is lost, but something is wrong
+		l.fail(err)
+	}
+	return l.err
+}
+
+// Close writes and syncs everything, cuts the segment to its size and closes
+// it. It returns the number and the size of the segment, which is sealed if
+// there is no error, so that the caller can record that in the manifest.
+func (l *Log) Close() (num keys.FileNum, sizeBytes int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.busy {
+		l.cond.Wait()
+	}
+	num, sizeBytes = l.num, int64(l.appended-l.base)
+	if l.err != nil {
+		return num, sizeBytes, errors.Join(l.err, l.file.Close())
+	}
+	l.work(func(f vfs.File, buf []byte) error {
+		if err := l.write(f, buf); err != nil {
+			return err
+		}
+		return seal(f, sizeBytes)
+	})
+	err = errors.Join(l.err, l.file.Close())
+	if l.err == nil {
+		l.durable = l.written
+		l.err = errClosed
+	}
+	l.cond.Broadcast()
+	return num, sizeBytes, err
+}
+
+var errClosed = errors.New("the log is closed")
+
+// Err returns the first failure, or nil.
+func (l *Log) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// Metrics returns the counters.
+func (l *Log) Metrics() Metrics {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.metrics
+}
