@@ -1,0 +1,132 @@
+package batch
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"testing"
+
+	"sievedb/internal/corrupt"
+	"sievedb/internal/keys"
+)
+
+func payload(seq keys.SeqNum, b *Batch) []byte {
+	return append(AppendHeader(nil, seq, b.Count()), b.Ops()...)
+}
+
+func decode(p []byte) (ops []Op, err error) {
+	r, err := Decode(p)
+	if err != nil {
+		return nil, err
+	}
+	for op, ok := r.Next(); ok; op, ok = r.Next() {
+		ops = append(ops, op)
+	}
+	return ops, r.Err()
+}
+
+func sample() *Batch {
+	var b Batch
+	b.Put([]byte("k"), []byte("vv"))
+	b.Delete([]byte("gone"))
+	b.Put(nil, nil)
+	return &b
+}
+
+func TestGolden(t *testing.T) {
+	const want = "0700000000000000" + "03000000" + "01" + "016b" + "027676" + "02" + "04676f6e65" + "01" + "00" + "00"
+	if got := hex.EncodeToString(payload(7, sample())); got != want {
+		t.Errorf("payload = %s, want %s", got, want)
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	ops, err := decode(payload(7, sample()))
+	if err != nil || len(ops) != 3 {
+		t.Fatalf("%d operations, %v", len(ops), err)
+	}
+	want := []keys.InternalKey{
+		keys.Make([]byte("k"), 7, keys.KindPut), keys.Make([]byte("gone"), 8, keys.KindDelete), keys.Make(nil, 9, keys.KindPut),
+	}
+	for i, op := range ops {
+		if keys.Compare(keys.InternalKey{UserKey: op.Key, Trailer: op.Trailer}, want[i]) != 0 {
+			t.Errorf("operation %d: %q %v, want %v", i, op.Key, op.Trailer, want[i])
+		}
+	}
+	if string(ops[0].Value) != "vv" || ops[1].Value != nil {
+		t.Errorf("values %q, %q", ops[0].Value, ops[1].Value)
+	}
+}
+
+func TestTruncateTakesBack(t *testing.T) {
+	b := sample()
+	before := bytes.Clone(payload(1, b))
+	count, size := b.Count(), len(b.Ops())
+	b.Put([]byte("more"), []byte("x"))
+	b.Truncate(count, size)
+	if !bytes.Equal(payload(1, b), before) {
+		t.Error("Truncate does not restore the batch")
+	}
+}
+
+// Every cut, and anything behind the last operation, is reported with a place
+// inside the payload.
+func TestCutAnywhere(t *testing.T) {
+	whole := payload(7, sample())
+	for cut := range whole {
+		_, err := decode(whole[:cut])
+		var c *corrupt.Error
+		if !errors.As(err, &c) || c.Offset > int64(cut) {
+			t.Errorf("cut at %d: %v", cut, err)
+		}
+	}
+	if _, err := decode(append(whole, 0)); err == nil {
+		t.Error("a byte too many was taken")
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	var b Batch
+	b.Delete([]byte("k"))
+	for name, p := range map[string][]byte{
+		"sequence number zero":     payload(0, &b),
+		"sequence numbers run out": payload(keys.MaxSeqNum, &b),
+		"reserved kind":            append(AppendHeader(nil, 1, 1), byte(keys.KindMerge), 0),
+		"kind zero":                append(AppendHeader(nil, 1, 1), 0, 0),
+	} {
+		if _, err := decode(p); !errors.Is(err, corrupt.ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(payload(7, sample()))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		ops, err := decode(p)
+		if err != nil {
+			return
+		}
+		var b Batch
+		for _, op := range ops {
+			if op.Trailer.Kind() == keys.KindPut {
+				b.Put(op.Key, op.Value)
+			} else {
+				b.Delete(op.Key)
+			}
+		}
+		if again, err := decode(payload(1, &b)); err != nil || len(again) != len(ops) {
+			t.Fatalf("%d operations encode to %d, %v", len(ops), len(again), err)
+		}
+	})
+}
+
+func BenchmarkPut(b *testing.B) {
+	var x Batch
+	k, v := make([]byte, 16), make([]byte, 114)
+	b.ReportAllocs()
+	for b.Loop() {
+		x.Reset()
+		x.Put(k, v)
+	}
+}
