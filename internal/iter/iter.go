@@ -1,16 +1,27 @@
-// Package iter holds the contract of internal iterators and the iterator that
-// merges many of them.
+// Package iter holds the contract of internal iterators and what is built of
+// them: Concat walks the tables of one level, Merging walks many runs as one,
+// and Visible shows what a snapshot sees of the result.
 //
-//	m := iter.NewMerging(memtableIter, tableIter)
-//	for ok := m.SeekGE(key, keys.SeekTrailer(seq)); ok; ok = m.Next() {
-//		use(m.Key(), m.Value())
+//	m := iter.NewMerging(memtableIter, tableIter, iter.NewConcat(level))
+//	v := iter.NewVisible(m, iter.VisibleOptions{Snapshot: seq, Upper: hi})
+//	for ok := v.SeekGE(lo); ok; ok = v.Next() {
+//		use(v.Key(), v.Value())
 //	}
-//	err := m.Close() // the first error of any input
+//	err := v.Close() // the first error of any input
 //
-// Iterators are not safe for concurrent use.
+// Iterators are not safe for concurrent use. After the first failure an
+// iterator of this package stands on no entry for good, so that no caller can
+// take half a result for a whole one.
 package iter
 
 import "sievedb/internal/keys"
+
+// maxTrailer sorts before every entry of the same user key, minTrailer after
+// every one, because kinds start at one.
+const (
+	maxTrailer keys.Trailer = 1<<64 - 1
+	minTrailer keys.Trailer = 0
+)
 
 // Iterator walks internal keys in both directions. A new iterator is on no
 // entry. Positioning calls report whether the iterator stands on an entry;
@@ -18,9 +29,10 @@ import "sievedb/internal/keys"
 //
 // Key and Value may be called only while the iterator stands on an entry;
 // what they return is valid until the next positioning call and must not be
-// changed. Next past the last entry and Prev before the first leave the
-// iterator on no entry; from there only an absolute call (First, Last,
-// SeekGE, SeekLT) moves it.
+// changed. For the same reason the user key given to a seek must not be memory
+// that Key or Value returned; it is not kept beyond the call. Next past the
+// last entry and Prev before the first leave the iterator on no entry; from
+// there only an absolute call (First, Last, SeekGE, SeekLT) moves it.
 type Iterator interface {
 	// First moves to the first entry.
 	First() bool
