@@ -1,0 +1,206 @@
+package filter
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"sievedb/internal/invariants"
+)
+
+func within(got, want, relative float64) bool { return math.Abs(got-want) <= relative*want }
+
+// Rates of the exact model, computed to more digits outside this package.
+func TestExpectedRateGolden(t *testing.T) {
+	for bitsPerKey, want := range map[uint32]float64{
+		4: 0.1481155732, 5: 0.0930624928, 6: 0.0577423817, 7: 0.0366130145, 8: 0.0232633759, 9: 0.0148574131,
+		10: 0.0096647484, 11: 0.0062506022, 12: 0.0041349171, 13: 0.0027255273, 14: 0.0018381840,
+		15: 0.0012322360, 16: 0.0008439133, 17: 0.0005777976, 18: 0.0004013958, 19: 0.0002809825, 20: 0.0001978318,
+	} {
+		if got := ExpectedRate(bitsPerKey * 1000); math.Abs(got-want) > 5.1e-11 {
+			t.Errorf("%d bits per key: %.10f, want %.10f", bitsPerKey, got, want)
+		}
+	}
+	for k, percent := range map[uint8]float64{
+		1: 9.516258, 2: 3.335174, 3: 1.811366, 4: 1.266970, 5: 1.045324, 6: 0.966475, 7: 0.968605, 8: 1.028399,
+	} {
+		if got := 100 * modelRate(10_000, k); math.Abs(got-percent) > 5.1e-7 {
+			t.Errorf("10 bits per key, k %d: %.6f %%, want %.6f %%", k, got, percent)
+		}
+	}
+}
+
+func TestExpectedRateShape(t *testing.T) {
+	if ExpectedRate(0) != ExpectedRate(MinMillibits) || ExpectedRate(1<<32-1) != ExpectedRate(MaxMillibits) {
+		t.Error("sizes out of bounds are not taken as the bound")
+	}
+	last, step := 1.0, uint32(250)
+	if invariants.Enabled {
+		step = 1_000
+	}
+	for m := uint32(MinMillibits); m <= MaxMillibits; m += step {
+		got := ExpectedRate(m)
+		if !(got > 0 && got < last) {
+			t.Fatalf("%d millibits: rate %g after %g", m, got, last)
+		}
+		last = got
+		// The steps of k cost little against the best k there is.
+		if m > 30_000 {
+			continue
+		}
+		best := 1.0
+		for k := uint8(1); k <= maxProbes; k++ {
+			best = min(best, modelRate(m, k))
+		}
+		if got > 1.02*best {
+			t.Errorf("%d millibits: rate %g with k %d, %g with the best k", m, got, probesFor(m), best)
+		}
+	}
+}
+
+// Built filters against the exact model, from both sides: a rate that is too
+// low is as wrong as one that is too high. Twelve filters of whole blocks and
+// 8,000 expected false positives: 5 % are 4 standard deviations. The seed is
+// fixed because chance is part of the test.
+func TestMeasuredRate(t *testing.T) {
+	const filters, keys = 12, 51_200
+	last := uint32(20)
+	if invariants.Enabled {
+		last = 12 // low rates need many queries, and there is no race to find here
+	}
+	rng := rand.New(rand.NewPCG(1, 0))
+	for bitsPerKey := uint32(4); bitsPerKey <= last; bitsPerKey++ {
+		model := ExpectedRate(bitsPerKey * 1000)
+		queries := int(8_000/model) / filters
+		yes, realised := 0, 0.0
+		for i := range filters {
+			hashes := make([]uint64, keys)
+			for j := range hashes {
+				hashes[j] = rng.Uint64()
+			}
+			payload, info := filterOf(t, hashes, bitsPerKey*1000, SeedFor(uint64(i)))
+			if info.Millibits != bitsPerKey*1000 {
+				t.Fatalf("%d bits per key became %d", bitsPerKey, info.Millibits)
+			}
+			realised += info.Rate / filters
+			r := mustOpen(t, payload)
+			yes += falsePositives(&r, rng, queries)
+		}
+		measured := float64(yes) / float64(filters*queries)
+		if !within(measured, model, 0.05) {
+			t.Errorf("%d bits per key: measured %.6f, model %.6f", bitsPerKey, measured, model)
+		}
+		// What the bits say is sharper than queries.
+		if !within(realised, model, 0.015) {
+			t.Errorf("%d bits per key: realised %.6f, model %.6f", bitsPerKey, realised, model)
+		}
+		if !within(measured, realised, 0.05) {
+			t.Errorf("%d bits per key: measured %.6f, realised %.6f", bitsPerKey, measured, realised)
+		}
+	}
+}
+
+func falsePositives(r *Reader, rng *rand.Rand, queries int) int {
+	yes := 0
+	for range queries {
+		if r.MayContain(rng.Uint64()) {
+			yes++
+		}
+	}
+	return yes
+}
+
+// No shape of keys spoils the rate, and no pattern of hashes either: those
+// that were sharded by their own bits, and those that are no hashes. Absent
+// keys are of the same family.
+func TestRateOfFamilies(t *testing.T) {
+	const keys, queries = 51_200, 400_000
+	model := ExpectedRate(10_000)
+	check := func(name string, hash func(uint64) uint64) {
+		hashes := make([]uint64, keys)
+		for i := range hashes {
+			hashes[i] = hash(uint64(i))
+		}
+		payload, info := filterOf(t, hashes, 10_000, SeedFor(11))
+		r := mustOpen(t, payload)
+		yes := 0
+		for i := range uint64(queries) {
+			if r.MayContain(hash(keys + i)) {
+				yes++
+			}
+		}
+		if got := float64(yes) / queries; !within(got, model, 0.2) || !within(info.Rate, model, 0.2) {
+			t.Errorf("%s: measured %.5f, realised %.5f, model %.5f", name, got, info.Rate, model)
+		}
+	}
+	var key []byte
+	for _, f := range keyFamilies {
+		check(f.name, func(i uint64) uint64 {
+			key = f.key(key[:0], i)
+			return Hash(key)
+		})
+	}
+	for _, f := range hashFamilies {
+		check(f.name, f.hash)
+	}
+}
+
+// The same keys in every level, as overwriting leaves them: one absent key
+// must not be unlucky in all levels at once. With one seed for all of them it
+// would be, which also shows that this test can tell.
+func TestLevelsAreIndependent(t *testing.T) {
+	const levels, keys, queries = 5, 51_200, 2_000_000
+	model := ExpectedRate(10_000)
+	independent := 1 - math.Pow(1-model, levels) - levels*model*math.Pow(1-model, levels-1)
+	ratio := func(seed func(level uint64) uint64) float64 {
+		var readers [levels]Reader
+		for i := range readers {
+			readers[i], _ = randomFilter(t, rand.New(rand.NewPCG(5, 0)), keys, 10_000, seed(uint64(i)))
+		}
+		rng := rand.New(rand.NewPCG(6, 0))
+		joint := 0
+		for range queries {
+			h, yes := rng.Uint64(), 0
+			for i := range readers {
+				if readers[i].MayContain(h) {
+					yes++
+				}
+			}
+			if yes >= 2 {
+				joint++
+			}
+		}
+		return float64(joint) / queries / independent
+	}
+	if got := ratio(SeedFor); got < 0.8 || got > 1.3 {
+		t.Errorf("a seed per table: two or more false positives %.2f times as often as independent ones", got)
+	}
+	if got := ratio(func(uint64) uint64 { return 9 }); got < 5 {
+		t.Errorf("one seed: %.2f times as often, want the 10 that are known", got)
+	}
+}
+
+// The realised rate of a small filter is what random queries find in it, each
+// filter for itself: its own bits decide, not the average filter.
+func TestRealisedRateOfSmallFilters(t *testing.T) {
+	for seed := range uint64(6) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		hashes := make([]uint64, 200)
+		for i := range hashes {
+			hashes[i] = rng.Uint64()
+		}
+		payload, info := filterOf(t, hashes, 5_000, seed)
+		r := mustOpen(t, payload)
+		const queries = 300_000
+		got := float64(falsePositives(&r, rng, queries)) / queries
+		if sigma := math.Sqrt(info.Rate / queries); math.Abs(got-info.Rate) > 4*sigma {
+			t.Errorf("seed %d: measured %.5f, realised %.5f ± %.5f", seed, got, info.Rate, sigma)
+		}
+	}
+}
+
+func ExampleExpectedRate() {
+	fmt.Printf("%.4f %%\n", 100*ExpectedRate(10_000))
+	// Output: 0.9665 %
+}
