@@ -1,0 +1,154 @@
+// Package cache is a block cache that knows nothing of tables: it keeps byte
+// blocks under (identity, offset) keys, within a number of bytes that it never
+// exceeds, in memory that the garbage collector does not scan.
+//
+// Shards divide the keys. A shard cuts its memory into equal slabs and each
+// slab into slots of one size class; a block lives in one slot. Eviction is
+// CLOCK with a small use counter per block; blocks that a scan brings in are
+// cold and replace each other first. Slabs move between classes by age, so a
+// change of block size does not leave the memory behind with the old size.
+//
+// A block is pinned while it is read, and then neither evicted nor written.
+// On a miss the caller reserves a buffer, fills it and publishes it:
+//
+//	h, ok := c.Get(id, offset, &hint)
+//	if !ok {
+//		h = c.Reserve(id, offset, sizeBytes)
+//		if err := fill(h.Bytes()); err != nil {
+//			h.Release() // discards the buffer
+//			return err
+//		}
+//		h.Publish(&hint, false)
+//	}
+//	use(h.Bytes())
+//	h.Release()
+//
+// A hint is a word that the caller keeps beside its own pointer to the block,
+// in its index entry say. It remembers the slot, so that the next hit needs
+// neither the shard's index nor its lock. A stale hint, or one of another
+// block, costs a look-up and nothing else.
+//
+// Concurrency: every method of Cache is safe for concurrent use, and a hint
+// may be shared. A Handle is owned by one goroutine at a time. The package
+// starts no goroutine and has no globals, so several stores may share a Cache.
+package cache
+
+import "sync/atomic"
+
+const (
+	maxShards      = 16
+	minShardBytes  = 8 << 20 // below it, more shards would only make the slabs too few
+	slabsPerShard  = 64      // at least, so that several classes can share a shard
+	maxSlabBytes   = 1 << 20
+	minSlabBytes   = 64 << 10
+	maxCapacity    = 1 << 40 // bytes; keeps every reference to a slot within 32 bits
+	counterStripes = 64
+)
+
+// Cache is a set of blocks bounded in bytes. Make one with New.
+type Cache struct {
+	capacityBytes int64
+	shards        []shard // a power of two of them
+	lastID        atomic.Uint64
+	hintHits      [counterStripes]stripe
+}
+
+// stripe is one part of a counter that would else be written by all cores.
+type stripe struct {
+	n atomic.Uint64
+	_ [120]byte
+}
+
+// New returns an empty cache of at most capacityBytes bytes of blocks; slabs
+// are taken as they are needed and then kept. What the cache needs besides
+// (about 1 % at blocks of 4 KiB) is reported by Metrics and not part of the
+// capacity. With a capacity of zero or less the cache works and keeps nothing.
+func New(capacityBytes int64) *Cache {
+	capacityBytes = min(max(capacityBytes, 0), maxCapacity)
+	n := int64(1)
+	for n < maxShards && capacityBytes/(2*n) >= minShardBytes {
+		n *= 2
+	}
+	c := &Cache{capacityBytes: capacityBytes, shards: make([]shard, n)}
+	for i := range c.shards {
+		c.shards[i].init(i, capacityBytes/n)
+	}
+	return c
+}
+
+// NewID returns an identity that was not given out before. Each open table
+// takes one, so that neither two stores nor two lives of one file share a key.
+func (c *Cache) NewID() uint64 { return c.lastID.Add(1) }
+
+// Get returns the block of (id, offset), pinned, or false when it is not there.
+// hint may be nil; a valid one makes the hit free of locks, and a hit without
+// it refreshes it. Get allocates nothing.
+func (c *Cache) Get(id, offset uint64, hint *atomic.Uint64) (Handle, bool) {
+	if hint != nil {
+		if word := hint.Load(); word != 0 {
+			if h, ok := c.pinHinted(word, id, offset); ok {
+				return h, true
+			}
+		}
+	}
+	return c.shardOf(hashKey(id, offset)).get(id, offset, hint)
+}
+
+// pinHinted pins the slot that a hint names and then verifies that it holds
+// the wanted block. The order matters: see slot.
+func (c *Cache) pinHinted(word, id, offset uint64) (Handle, bool) {
+	ref := slotRef(word)
+	number := word >> 32
+	if number >= uint64(len(c.shards)) {
+		return Handle{}, false
+	}
+	sl := c.shards[number].slab(ref)
+	i := ref.slot()
+	if sl == nil || i >= len(sl.slots) {
+		return Handle{}, false
+	}
+	s := &sl.slots[i]
+	if !s.pin() {
+		return Handle{}, false
+	}
+	h := Handle{slab: sl, slot: uint32(i)}
+	if s.id != id || s.offset != offset {
+		h.Release()
+		return Handle{}, false
+	}
+	c.hintHits[(ref^ref>>slotBits)%counterStripes].n.Add(1)
+	return h, true
+}
+
+// Reserve returns an unpublished buffer of exactly sizeBytes (at least zero)
+// for the block of (id, offset), with arbitrary contents. It is the caller's,
+// who fills it and then calls Publish, or Release to discard it. When no slot
+// can be had, because the block is larger than half a shard or everything is
+// pinned, the buffer comes from the heap: it works the same, and is not kept.
+func (c *Cache) Reserve(id, offset uint64, sizeBytes int) Handle {
+	return c.shardOf(hashKey(id, offset)).reserve(id, offset, max(sizeBytes, 0))
+}
+
+// Drop removes every published block of id; call it when the table is deleted.
+// A pinned block stays readable and is freed by its last Release. Blocks that
+// are published while Drop runs may remain, and age out like any other. It
+// looks at every block of the cache, locking a shard for one slab at a time.
+func (c *Cache) Drop(id uint64) {
+	for i := range c.shards {
+		c.shards[i].drop(id)
+	}
+}
+
+func (c *Cache) shardOf(hash uint64) *shard {
+	return &c.shards[(hash>>56)&uint64(len(c.shards)-1)]
+}
+
+// hashKey mixes a key into 64 well-spread bits: the finalizer of SplitMix64
+// over a multiplicative combination. The top bits choose the shard, the low
+// ones the chain of its index.
+func hashKey(id, offset uint64) uint64 {
+	h := id*0x9e3779b97f4a7c15 ^ offset
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}
