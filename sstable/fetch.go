@@ -1,0 +1,207 @@
+package sstable
+
+import (
+	"sync"
+
+	"sievedb/internal/cache"
+	"sievedb/sstable/internal/block"
+)
+
+const (
+	// firstAheadBytes and maxAheadBytes bound the read-ahead of a scan, which
+	// doubles from read to read.
+	firstAheadBytes = 64 << 10
+	maxAheadBytes   = 256 << 10
+	// sequentialMisses is the number of blocks that a scan reads one by one
+	// before it reads ahead: a short scan should not pay for a long one.
+	sequentialMisses = 2
+)
+
+// frames recycles the buffers that frames are read into.
+var frames = sync.Pool{New: func() any { return new([]byte) }}
+
+func takeFrame(n int) *[]byte {
+	p := frames.Get().(*[]byte)
+	if cap(*p) < n {
+		*p = make([]byte, n)
+	}
+	*p = (*p)[:n]
+	return p
+}
+
+func putFrame(p *[]byte) {
+	*p = reuse(*p)
+	frames.Put(p)
+}
+
+// cached returns block i, pinned, if it is in the cache.
+func (r *Reader) cached(i int) (cache.Handle, bool) {
+	return r.cache.Get(r.cacheID, r.index.offsets[i], &r.index.hints[i])
+}
+
+// readBlock reads block i from the file into the cache and returns it, pinned.
+// Two callers that miss at once both read; the cache keeps one copy. Waiting
+// for the other would save a read that the page cache serves anyway, and cost
+// every miss a lock.
+func (r *Reader) readBlock(i int) (cache.Handle, error) {
+	f := r.index.frame(i)
+	frame := takeFrame(int(f.length))
+	defer putFrame(frame)
+	if err := r.readAt(*frame, f.offset, "data block"); err != nil {
+		return cache.Handle{}, err
+	}
+	return r.admit(i, *frame, false)
+}
+
+// admit decodes and checks the frame of block i and puts it into the cache.
+func (r *Reader) admit(i int, frame []byte, cold bool) (cache.Handle, error) {
+	f := r.index.frame(i)
+	payload, c, err := openFrame(frame, kindData, f.sum)
+	if err != nil {
+		return cache.Handle{}, r.locate(err, f.offset)
+	}
+	n, err := decodedLen(payload, c, block.MaxLen)
+	if err != nil {
+		return cache.Handle{}, r.locate(err, f.offset)
+	}
+	h := r.cache.Reserve(r.cacheID, f.offset, n)
+	if err = decodePayload(h.Bytes(), payload, c); err == nil {
+		err = block.Validate(h.Bytes())
+	}
+	if err != nil {
+		h.Release()
+		return cache.Handle{}, r.locateIn(err, f.offset, c)
+	}
+	h.Publish(&r.index.hints[i], cold)
+	return h, nil
+}
+
+// IterStats counts what an iterator did to get its blocks. The iterator's
+// goroutine adds to it without synchronisation.
+type IterStats struct {
+	BlocksCached uint64 // data blocks found in the cache
+	BlocksRead   uint64 // data blocks taken from the file
+	BytesRead    uint64 // of all reads, blocks read ahead included
+}
+
+// fetcher gets one block after the other for one iterator. The block that it
+// returned last is the only one that is valid.
+type fetcher struct {
+	r      *Reader
+	stats  *IterStats
+	noFill bool // neither look into the cache nor fill it
+
+	handle  cache.Handle // pins the current block, unless noFill
+	decoded []byte       // the current block, if noFill and it was compressed
+
+	window    *[]byte // frames read ahead; nil: none
+	windowOff uint64
+	nextAhead int // bytes of the next read ahead
+	next      int // the block that would be next in order
+	misses    int // blocks of the present run in order that were not in the cache
+}
+
+// get returns block i decoded and checked.
+func (f *fetcher) get(i int) ([]byte, error) {
+	f.handle.Release()
+	f.handle = cache.Handle{}
+	if i != f.next {
+		f.misses, f.nextAhead = 0, firstAheadBytes
+	}
+	f.next = i + 1
+	if f.noFill {
+		return f.getPrivate(i)
+	}
+	if h, ok := f.r.cached(i); ok {
+		f.stats.BlocksCached++
+		f.handle = h
+		return h.Bytes(), nil
+	}
+	want := 0
+	if f.misses >= sequentialMisses {
+		want = f.nextAhead
+	}
+	frame, err := f.frame(i, want)
+	if err != nil {
+		return nil, err
+	}
+	f.misses++
+	f.handle, err = f.r.admit(i, frame, f.misses > sequentialMisses)
+	if err != nil {
+		return nil, err
+	}
+	return f.handle.Bytes(), nil
+}
+
+// getPrivate is get past the cache. Going forward it always reads ahead.
+func (f *fetcher) getPrivate(i int) ([]byte, error) {
+	h := f.r.index.frame(i)
+	want := maxAheadBytes
+	if f.window != nil && h.offset < f.windowOff {
+		want = 0
+	}
+	frame, err := f.frame(i, want)
+	if err != nil {
+		return nil, err
+	}
+	payload, c, err := openFrame(frame, kindData, h.sum)
+	if err != nil {
+		return nil, f.r.locate(err, h.offset)
+	}
+	if c != NoCompression {
+		n, err := decodedLen(payload, c, block.MaxLen)
+		if err != nil {
+			return nil, f.r.locate(err, h.offset)
+		}
+		if cap(f.decoded) < n {
+			f.decoded = make([]byte, n)
+		}
+		f.decoded = f.decoded[:n]
+		if err := decodePayload(f.decoded, payload, c); err != nil {
+			return nil, f.r.locateIn(err, h.offset, c)
+		}
+		payload = f.decoded
+	}
+	if err := block.Validate(payload); err != nil {
+		return nil, f.r.locateIn(err, h.offset, c)
+	}
+	return payload, nil
+}
+
+// frame returns the frame of block i, from the window if it is there; if not,
+// a read refills the window with at least wantBytes from block i on.
+func (f *fetcher) frame(i, wantBytes int) ([]byte, error) {
+	h := f.r.index.frame(i)
+	f.stats.BlocksRead++
+	if f.window == nil || h.offset < f.windowOff || h.end() > f.windowOff+uint64(len(*f.window)) {
+		n := max(h.length, min(uint64(wantBytes), f.r.footer.filter.offset-h.offset))
+		f.release()
+		window := takeFrame(int(n))
+		if err := f.r.readAt(*window, h.offset, "data blocks"); err != nil {
+			putFrame(window)
+			return nil, err
+		}
+		f.stats.BytesRead += n
+		f.window, f.windowOff = window, h.offset
+		if wantBytes > 0 {
+			f.nextAhead = min(2*f.nextAhead, maxAheadBytes)
+		}
+	}
+	start := h.offset - f.windowOff
+	return (*f.window)[start : start+h.length], nil
+}
+
+// release gives the window back.
+func (f *fetcher) release() {
+	if f.window != nil {
+		putFrame(f.window)
+		f.window = nil
+	}
+}
+
+// close lets go of everything.
+func (f *fetcher) close() {
+	f.handle.Release()
+	f.handle = cache.Handle{}
+	f.release()
+}

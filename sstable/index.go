@@ -1,0 +1,212 @@
+package sstable
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"sievedb/internal/corrupt"
+	"sievedb/internal/keys"
+)
+
+// Index: the payload of the index block. All integers are little-endian.
+//
+//	 0 +------------------------------+
+//	   | n u32 | p u32 | k u32        |  n >= 1
+//	12 +------------------------------+
+//	   | prefix            p bytes    |  what all separators begin with
+//	   | frame lengths     n × u32    |  of the data blocks, which follow one
+//	   | frame checksums   n × u32    |  another from offset 0
+//	   | separator ends    n × u32    |  ascending within the separators
+//	   | separators        k bytes    |  less the prefix
+//	   +------------------------------+
+//
+// Block i holds the user keys above separator i-1 and up to separator i, which
+// the last block's last user key is. Separators ascend; two are equal only if
+// the versions of one user key go on from block to block.
+
+const indexHeaderLen = 12
+
+// indexBuilder collects one entry per finished data block.
+type indexBuilder struct {
+	lengths, sums, ends []uint32
+	separators          []byte
+}
+
+// add appends an entry. separator is copied.
+func (b *indexBuilder) add(separator []byte, length, sum uint32) error {
+	if len(b.separators) > math.MaxInt32-MaxUserKeyLen || len(b.ends) >= math.MaxInt32/16 {
+		return fmt.Errorf("sstable: table too large: %d data blocks", len(b.ends))
+	}
+	b.separators = append(b.separators, separator...)
+	b.ends = append(b.ends, uint32(len(b.separators)))
+	b.lengths = append(b.lengths, length)
+	b.sums = append(b.sums, sum)
+	return nil
+}
+
+func (b *indexBuilder) sizeBytes() int { return indexHeaderLen + 12*len(b.ends) + len(b.separators) }
+
+func (b *indexBuilder) separator(i int) []byte {
+	start := uint32(0)
+	if i > 0 {
+		start = b.ends[i-1]
+	}
+	return b.separators[start:b.ends[i]]
+}
+
+// finish appends the payload to dst. Requires: at least one entry.
+func (b *indexBuilder) finish(dst []byte) []byte {
+	n := len(b.ends)
+	p := keys.CommonPrefixLen(b.separator(0), b.separator(n-1))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(n))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(p))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(b.separators)-n*p))
+	dst = append(dst, b.separator(0)[:p]...)
+	for _, v := range b.lengths {
+		dst = binary.LittleEndian.AppendUint32(dst, v)
+	}
+	for _, v := range b.sums {
+		dst = binary.LittleEndian.AppendUint32(dst, v)
+	}
+	for i, v := range b.ends {
+		dst = binary.LittleEndian.AppendUint32(dst, v-uint32((i+1)*p))
+	}
+	for i := range n {
+		dst = append(dst, b.separator(i)[p:]...)
+	}
+	return dst
+}
+
+// index is the resident form: flat arrays without pointers, so that a search
+// touches few cache lines and the garbage collector none. Immutable but for
+// the hints.
+type index struct {
+	prefix     []byte
+	first8     []uint64 // keys.Prefix8 of each separator less the prefix
+	ends       []uint32 // as on disk
+	separators []byte   // as on disk
+	offsets    []uint64 // n+1: where each frame begins, and the last one ends
+	sums       []uint32 // of the frames
+	hints      []atomic.Uint64
+}
+
+// readIndex decodes the payload of an index block whose data blocks end at
+// dataEnd. The result shares no memory with it.
+func readIndex(p []byte, dataEnd uint64) (*index, error) {
+	if len(p) < indexHeaderLen {
+		return nil, corrupt.At(0, "index", fmt.Sprintf("at least %d bytes", indexHeaderLen), len(p))
+	}
+	n := uint64(binary.LittleEndian.Uint32(p))
+	prefixLen := uint64(binary.LittleEndian.Uint32(p[4:]))
+	sepLen := uint64(binary.LittleEndian.Uint32(p[8:]))
+	if n == 0 || indexHeaderLen+prefixLen+12*n+sepLen != uint64(len(p)) {
+		return nil, corrupt.At(0, "index sections", fmt.Sprintf("%d bytes, at least one block", len(p)),
+			fmt.Sprintf("%d + %d + 12 × %d + %d", indexHeaderLen, prefixLen, n, sepLen))
+	}
+	count := int(n)
+	x := &index{
+		prefix:  bytes.Clone(p[indexHeaderLen : indexHeaderLen+prefixLen]),
+		first8:  make([]uint64, count),
+		ends:    make([]uint32, count),
+		offsets: make([]uint64, count+1),
+		sums:    make([]uint32, count),
+		hints:   make([]atomic.Uint64, count),
+	}
+	lengths := p[indexHeaderLen+prefixLen:]
+	sums, ends := lengths[4*n:], lengths[8*n:]
+	x.separators = bytes.Clone(lengths[12*n:])
+	for i := range count {
+		length := binary.LittleEndian.Uint32(lengths[4*i:])
+		x.offsets[i+1] = x.offsets[i] + uint64(length)
+		x.sums[i] = binary.LittleEndian.Uint32(sums[4*i:])
+		x.ends[i] = binary.LittleEndian.Uint32(ends[4*i:])
+		at := int64(len(p)-len(lengths)) + int64(4*i)
+		if length <= frameTailLen || length > math.MaxInt32 || x.offsets[i+1] > dataEnd {
+			return nil, corrupt.At(at, "data block length", fmt.Sprintf("blocks up to %d", dataEnd), length)
+		}
+		start := uint32(0)
+		if i > 0 {
+			start = x.ends[i-1]
+		}
+		if x.ends[i] < start || uint64(x.ends[i]) > sepLen {
+			return nil, corrupt.At(at+8*int64(n), "separator end", fmt.Sprintf("%d to %d", start, sepLen), x.ends[i])
+		}
+		x.first8[i] = keys.Prefix8(x.separator(i))
+		if i > 0 && bytes.Compare(x.separator(i-1), x.separator(i)) > 0 {
+			return nil, corrupt.At(at+8*int64(n), "separator order", "ascending", fmt.Sprintf("%q", x.separator(i)))
+		}
+	}
+	if x.offsets[count] != dataEnd || uint64(x.ends[count-1]) != sepLen {
+		return nil, corrupt.At(0, "index", fmt.Sprintf("data blocks up to %d", dataEnd), fmt.Sprintf("up to %d", x.offsets[count]))
+	}
+	return x, nil
+}
+
+// n returns the number of data blocks.
+func (x *index) n() int { return len(x.ends) }
+
+// sizeBytes is what the index keeps in memory.
+func (x *index) sizeBytes() int64 {
+	return int64(len(x.prefix)+len(x.separators)) + int64(x.n())*(8+4+8+4+8) + 8
+}
+
+// separator returns separator i less the prefix.
+func (x *index) separator(i int) []byte {
+	start := uint32(0)
+	if i > 0 {
+		start = x.ends[i-1]
+	}
+	return x.separators[start:x.ends[i]]
+}
+
+// find returns the first block whose separator is at or after userKey, the
+// only one with userKey's newest version; n if all of the table is before it.
+func (x *index) find(userKey []byte) int {
+	p := len(x.prefix)
+	if len(userKey) < p || string(userKey[:p]) != string(x.prefix) {
+		if bytes.Compare(userKey, x.prefix) < 0 {
+			return 0
+		}
+		return x.n()
+	}
+	rest := userKey[p:]
+	rest8 := keys.Prefix8(rest)
+	lo, hi := 0, len(x.first8)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if x.first8[mid] < rest8 {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	// Equal prefixes decide nothing: compare in full among those.
+	if lo == len(x.first8) || x.first8[lo] != rest8 || bytes.Compare(x.separator(lo), rest) >= 0 {
+		return lo
+	}
+	lo, hi = lo+1, len(x.first8)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if x.first8[mid] == rest8 && bytes.Compare(x.separator(mid), rest) < 0 {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// endsWith reports whether separator i is userKey: only then can block i+1
+// hold more of its versions.
+func (x *index) endsWith(i int, userKey []byte) bool {
+	p, s := len(x.prefix), x.separator(i)
+	return len(userKey) == p+len(s) && string(userKey[p:]) == string(s) && string(userKey[:p]) == string(x.prefix)
+}
+
+// frame returns where block i's frame lies.
+func (x *index) frame(i int) handle {
+	return handle{offset: x.offsets[i], length: x.offsets[i+1] - x.offsets[i], sum: x.sums[i]}
+}

@@ -1,0 +1,133 @@
+package block
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"sievedb/filter"
+	"sievedb/internal/corrupt"
+	"sievedb/internal/keys"
+)
+
+func newBuilder() *Builder {
+	b := &Builder{}
+	b.Reset(4096)
+	return b
+}
+
+func goldenBlock(t testing.TB) []byte {
+	b := newBuilder()
+	for _, e := range []struct {
+		key   string
+		trl   keys.Trailer
+		value []byte
+	}{
+		{"apple", keys.MakeTrailer(2, keys.KindPut), []byte("red")},
+		{"apple", keys.MakeTrailer(1, keys.KindDelete), nil},
+		{"apricot", keys.MakeTrailer(300, keys.KindPut), []byte("orange")},
+	} {
+		b.Add([]byte(e.key), e.trl, e.value, byte(filter.Hash([]byte(e.key))))
+	}
+	data := b.Finish(nil)
+	if err := Validate(data); err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestGoldenBlock(t *testing.T) {
+	// Hashes: xxhash64 of "apple" and "apricot"; the tag is the low byte.
+	apple, apricot := byte(filter.Hash([]byte("apple"))), byte(filter.Hash([]byte("apricot")))
+	tags := hex.EncodeToString([]byte{apple, apple, apricot})
+	want, err := hex.DecodeString(strings.ReplaceAll(strings.Join([]string{
+		"03 8104 706c65 726564", // 0: suffix "ple", 2<<8|put, "red"
+		"03 8202 706c65",        // 9: suffix "ple", 1<<8|delete
+		"05 81d804 7269636f74",  // 15: suffix "ricot", 300<<8|put
+		"6f72616e6765",          //     "orange"
+		"6170",                  // 30: prefix "ap"
+		tags,                    // 32
+		"0000 0900 0f00",        // 35: offsets
+		"1e000000 0200 0300",    // entries, prefix, n
+	}, ""), " ", ""))
+	if got := goldenBlock(t); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("data block is\n%swant\n%s%v", hex.Dump(got), hex.Dump(want), err)
+	}
+}
+
+// Whatever Validate lets through, no method reads out of bounds.
+func useBlock(data []byte) {
+	if Validate(data) != nil {
+		return
+	}
+	b := Of(data)
+	for i := range b.Len() {
+		suffix, trailer, valueOff := b.Entry(i)
+		key := append(bytes.Clone(b.Prefix()), suffix...)
+		b.Tag(i)
+		b.Value(i, valueOff)
+		for tag := range 256 {
+			b.Get(key, byte(tag), trailer.SeqNum())
+		}
+		if at := b.SeekGE(key, trailer); at != i {
+			panic(fmt.Sprintf("SeekGE of entry %d leads to %d", i, at))
+		}
+		b.LastIs(key)
+	}
+	b.Get(nil, 0, 0)
+	b.SeekGE([]byte("\xff"), 0)
+}
+
+func TestBlockBitFlipsBelowTheChecksum(t *testing.T) {
+	data := goldenBlock(t)
+	for bit := range 8 * len(data) {
+		flipped := bytes.Clone(data)
+		flipped[bit/8] ^= 1 << (bit % 8)
+		useBlock(flipped)
+	}
+	for n := range data {
+		if Validate(data[:n]) == nil {
+			t.Fatalf("%d bytes of %d are a block", n, len(data))
+		}
+	}
+}
+
+func TestKinds(t *testing.T) {
+	for kind, want := range map[keys.Kind]error{
+		keys.KindMerge: ErrUnsupported, keys.KindRangeDelete: ErrUnsupported, keys.KindPutExpiry: ErrUnsupported,
+		0: corrupt.ErrCorrupt, 77: corrupt.ErrCorrupt, keys.KindSeek: corrupt.ErrCorrupt,
+	} {
+		b := newBuilder()
+		b.Add([]byte("a"), keys.MakeTrailer(1, kind), nil, 0)
+		if err := Validate(b.Finish(nil)); !errors.Is(err, want) {
+			t.Errorf("kind %s: %v", kind, err)
+		}
+	}
+}
+
+func FuzzBlock(f *testing.F) {
+	f.Add(goldenBlock(f))
+	f.Fuzz(func(t *testing.T, data []byte) { useBlock(data) })
+}
+
+func BenchmarkValidate(b *testing.B) {
+	bb := newBuilder()
+	value := bytes.Repeat([]byte("v"), 114)
+	var keys32 [][]byte
+	for i := range 32 {
+		keys32 = append(keys32, fmt.Appendf(nil, "%016d", i*i))
+	}
+	for i, k := range keys32 {
+		bb.Add(k, keys.MakeTrailer(keys.SeqNum(i), keys.KindPut), value, 0)
+	}
+	data := bb.Finish(nil)
+	b.SetBytes(int64(len(data)))
+	for b.Loop() {
+		if err := Validate(data); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
