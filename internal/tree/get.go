@@ -1,0 +1,130 @@
+package tree
+
+import (
+	"sievedb/internal/keys"
+	"sievedb/sstable"
+)
+
+// Get looks for the newest version of key that is visible at snapshot, newest
+// run first, and appends its value to dst. hash is filter.Hash(key). With
+// exists only, the value is of no interest and dst comes back as it is.
+//
+// In each run: key range, filter, index, data block; the first entry decides,
+// a tombstone too. Nothing is allocated if dst has room and blocks are cached.
+// The error may be ErrGone: start again on the current state.
+func (s *State) Get(dst, key []byte, hash uint64, snapshot keys.SeqNum, existsOnly bool) (value []byte, found bool, err error) {
+	if v, tr, ok := s.Mutable.Get(key, hash, snapshot); ok {
+		return decide(dst, v, tr, existsOnly)
+	}
+	for _, m := range s.Immutables {
+		if v, tr, ok := m.Get(key, hash, snapshot); ok {
+			return decide(dst, v, tr, existsOnly)
+		}
+	}
+	l := lookup{ignoreFilters: s.IgnoreFilters, dst: dst, key: key, hash: hash, snapshot: snapshot, existsOnly: existsOnly}
+	for _, t := range s.L0 {
+		if t.covers(key) && l.candidate(t) {
+			return l.value, l.found, l.err
+		}
+	}
+	for i := range s.Runs {
+		if t := s.Runs[i].find(key); t != nil && l.candidate(t) {
+			return l.value, l.found, l.err
+		}
+	}
+	l.probe()
+	return l.value, l.found, l.err
+}
+
+func decide(dst, value []byte, tr keys.Trailer, existsOnly bool) ([]byte, bool, error) {
+	if tr.Kind() == keys.KindDelete {
+		return dst, false, nil
+	}
+	if !existsOnly {
+		dst = append(dst, value...)
+	}
+	return dst, true, nil
+}
+
+// lookup collects the tables whose bounds cover the key and asks their filters
+// together: the first touch of each filter's line is started before any answer
+// is waited for, so that the cache misses of the runs overlap.
+type lookup struct {
+	dst, key   []byte
+	hash       uint64
+	snapshot   keys.SeqNum
+	existsOnly bool
+	// ignoreFilters reads every candidate.
+	ignoreFilters bool
+
+	tables [8]*Table
+	n      int
+
+	value []byte
+	found bool
+	err   error
+}
+
+// candidate adds a table, in order of age. It reports whether the lookup is
+// over.
+func (l *lookup) candidate(t *Table) bool {
+	l.tables[l.n] = t
+	l.n++
+	return l.n == len(l.tables) && l.probe()
+}
+
+// probe asks the candidates, newest first, and forgets them. It reports
+// whether the lookup is over: an entry was found, or a read failed.
+func (l *lookup) probe() bool {
+	tables := l.tables[:l.n]
+	l.n = 0
+	l.value = l.dst
+	if len(tables) > 1 && !l.ignoreFilters {
+		for _, t := range tables {
+			t.Reader.TouchFilter(l.hash)
+		}
+	}
+	stripe := stripe()
+	for _, t := range tables {
+		line := &t.Counters.lines[stripe]
+		may, consulted := true, false
+		if !l.ignoreFilters {
+			may, consulted = t.Reader.MayContain(l.hash)
+		}
+		if !may {
+			line.negatives.Add(1)
+			continue
+		}
+		f, err := l.read(t.Reader)
+		if f.BlocksCached > 0 {
+			line.blocksCached.Add(uint64(f.BlocksCached))
+		}
+		if f.BlocksRead > 0 {
+			line.blocksRead.Add(uint64(f.BlocksRead))
+		}
+		if err != nil {
+			l.err = err
+			return true
+		}
+		switch {
+		case !consulted:
+			line.unfiltered.Add(1)
+		case f.HasKey:
+			line.truePositives.Add(1)
+		default:
+			line.falsePositives.Add(1)
+		}
+		if f.OK {
+			l.value, l.found = f.Value, f.Trailer.Kind() == keys.KindPut
+			return true
+		}
+	}
+	return false
+}
+
+func (l *lookup) read(r *sstable.Reader) (sstable.Found, error) {
+	if l.existsOnly {
+		return r.Has(l.key, l.hash, l.snapshot)
+	}
+	return r.Get(l.dst, l.key, l.hash, l.snapshot)
+}

@@ -1,0 +1,354 @@
+package tree
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"sievedb/filter"
+	"sievedb/internal/cache"
+	"sievedb/internal/iter"
+	"sievedb/internal/keys"
+	"sievedb/internal/manifest"
+	"sievedb/memtable"
+	"sievedb/sstable"
+	"sievedb/vfs"
+)
+
+// Bounds in flat arrays find what a walk over the tables finds, also where the
+// tables share a long prefix, and where user keys are prefixes of it.
+func TestRunSearch(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	for _, prefix := range []string{"", "a", "https://example.org/"} {
+		var ks []string
+		for range 400 {
+			k := prefix
+			for range rng.IntN(12) {
+				k += string("\x00\x01ab\xff"[rng.IntN(5)])
+			}
+			ks = append(ks, k)
+		}
+		slices.Sort(ks)
+		ks = slices.Compact(ks)
+		var tables []*Table
+		for i := 0; i+3 < len(ks); i += 5 { // gaps between the tables
+			tables = append(tables, &Table{Meta: &manifest.TableMeta{Smallest: []byte(ks[i]), Largest: []byte(ks[i+3])}})
+		}
+		run := newRun(tables)
+		probes := append(slices.Clone(ks), "", "a", "https://", "https://example.org", "https://example.orf", "zzz")
+		for _, k := range probes {
+			for _, key := range [][]byte{[]byte(k), []byte(k + "\x00"), []byte(k + "m")} {
+				want := 0
+				for want < len(tables) && bytes.Compare(tables[want].Meta.Largest, key) < 0 {
+					want++
+				}
+				if got, _ := run.search(key); got != want {
+					t.Fatalf("search(%q) = %d, want %d", key, got, want)
+				}
+				var wantTable *Table
+				if want < len(tables) && tables[want].covers(key) {
+					wantTable = tables[want]
+				}
+				if got := run.find(key); got != wantTable {
+					t.Fatalf("find(%q) = %v, want %v", key, got, wantTable)
+				}
+			}
+		}
+	}
+}
+
+// builder builds read states out of entries.
+type builder struct {
+	t        *testing.T
+	fs       *vfs.Mem
+	files    *Files
+	blocks   *cache.Cache
+	nextFile keys.FileNum
+	version  *manifest.Version
+	tables   map[keys.FileNum]*Table
+	obsolete []keys.FileNum
+}
+
+func newBuilder(t *testing.T) *builder {
+	b := &builder{t: t, fs: vfs.NewMem(), blocks: cache.New(1 << 20), nextFile: 1, version: &manifest.Version{}, tables: map[keys.FileNum]*Table{}}
+	b.files = NewFiles(b.fs, "", name, 100, func(num keys.FileNum) { b.obsolete = append(b.obsolete, num) })
+	return b
+}
+
+type entry struct {
+	key   string
+	seq   keys.SeqNum
+	kind  keys.Kind
+	value string
+}
+
+func put(key string, seq keys.SeqNum) entry {
+	return entry{key, seq, keys.KindPut, fmt.Sprintf("%s@%d", key, seq)}
+}
+
+func del(key string, seq keys.SeqNum) entry { return entry{key, seq, keys.KindDelete, ""} }
+
+// add writes a table of entries, which are sorted, into level.
+func (b *builder) add(level int, bitsPerKey uint32, entries ...entry) *Table {
+	b.t.Helper()
+	num := b.nextFile
+	b.nextFile++
+	f, err := b.fs.Create(name(num))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	w := sstable.NewWriter(f, sstable.WriterOptions{FileNum: num, FilterMillibits: 1000 * bitsPerKey})
+	for _, e := range entries {
+		if err := w.Add(keys.Make([]byte(e.key), e.seq, e.kind), []byte(e.value)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	m, err := w.Finish()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	meta := &manifest.TableMeta{
+		FileNum: num, SizeBytes: m.SizeBytes, Checksum: m.Checksum, Smallest: m.Smallest, Largest: m.Largest,
+		SmallestSeq: m.SmallestSeq, LargestSeq: m.LargestSeq, Entries: m.Entries, FilterBytes: m.FilterBytes,
+	}
+	if b.version, err = b.version.Apply(&manifest.Edit{Added: []manifest.LevelTable{{Level: level, Meta: meta}}}); err != nil {
+		b.t.Fatal(err)
+	}
+	table, err := b.files.OpenTable(meta, level, b.blocks)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.tables[num] = table
+	return table
+}
+
+func (b *builder) state(mutable *memtable.Table, immutables ...*memtable.Table) *State {
+	if mutable == nil {
+		mutable = memtable.New(memtable.Options{})
+	}
+	return NewState(mutable, immutables, b.version, func(level int, m *manifest.TableMeta) *Table {
+		return b.tables[m.FileNum]
+	})
+}
+
+func buffer(t *testing.T, entries ...entry) *memtable.Table {
+	t.Helper()
+	m := memtable.New(memtable.Options{})
+	for _, e := range entries {
+		if err := m.Add([]byte(e.key), filter.Hash([]byte(e.key)), keys.MakeTrailer(e.seq, e.kind), []byte(e.value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+func get(t *testing.T, s *State, key string, seq keys.SeqNum) string {
+	t.Helper()
+	v, found, err := s.Get(nil, []byte(key), filter.Hash([]byte(key)), seq, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	has, found2, err := s.Get(nil, []byte(key), filter.Hash([]byte(key)), seq, true)
+	if err != nil || found2 != found || has != nil {
+		t.Fatalf("exists only: %q, %v, %v", has, found2, err)
+	}
+	if !found {
+		return "-"
+	}
+	return string(v)
+}
+
+// One key in every place: the newest version that the snapshot sees decides,
+// and a tombstone hides what lies below it.
+func TestGetNewestRunFirst(t *testing.T) {
+	b := newBuilder(t)
+	b.add(6, 10, put("a", 1), put("k", 1), put("z", 1))
+	b.add(5, 10, del("k", 3))
+	b.add(0, 10, put("k", 5))
+	b.add(0, 10, del("k", 7))
+	imm := buffer(t, put("k", 9))
+	s := b.state(buffer(t, del("k", 11), put("m", 12)), imm)
+	for seq, want := range map[keys.SeqNum]string{
+		0: "-", 1: "k@1", 2: "k@1", 3: "-", 4: "-", 5: "k@5", 6: "k@5", 7: "-", 8: "-", 9: "k@9", 10: "k@9", 11: "-", 99: "-",
+	} {
+		if got := get(t, s, "k", seq); got != want {
+			t.Errorf("at %d: %s, want %s", seq, got, want)
+		}
+	}
+	if got := get(t, s, "m", 11); got != "-" {
+		t.Errorf("an entry newer than the snapshot: %s", got)
+	}
+	if got := get(t, s, "a", 99); got != "a@1" {
+		t.Errorf("a key of the bottom: %s", got)
+	}
+}
+
+// Invariant 6, and what else the counts say.
+func TestCounts(t *testing.T) {
+	b := newBuilder(t)
+	var present []entry
+	for i := range 1000 {
+		present = append(present, put(fmt.Sprintf("k%04d", 2*i), 5))
+	}
+	filtered := b.add(5, 10, present...)
+	plain := b.add(6, 0, present...)
+	s := b.state(nil)
+	get1 := func(key string, seq keys.SeqNum) {
+		if _, _, err := s.Get(nil, []byte(key), filter.Hash([]byte(key)), seq, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	get1("k0002", 5) // found in level 5
+	if c := filtered.Counters.Load(); c.TruePositives != 1 || c.BlocksRead != 1 {
+		t.Errorf("a present key: %+v", c)
+	}
+	get1("k0002", 4) // there, but newer than the snapshot: a true positive
+	if c := filtered.Counters.Load(); c.TruePositives != 2 || c.BlocksCached != 1 || c.FalsePositives != 0 {
+		t.Errorf("a key newer than the snapshot: %+v", c)
+	}
+	get1("a", 5) // outside the bounds: counted nowhere
+	for i := range 999 {
+		get1(fmt.Sprintf("k%04d", 2*i+1), 5)
+	}
+	c := filtered.Counters.Load()
+	if c.Negatives+c.FalsePositives != 999 || c.Unfiltered != 0 || c.BlocksRead+c.BlocksCached != 2+c.FalsePositives {
+		t.Errorf("absent keys with a filter: %+v", c)
+	}
+	if c := plain.Counters.Load(); c.Unfiltered != 1+999 || c.Negatives != 0 || c.BlocksRead+c.BlocksCached != 1000 {
+		t.Errorf("absent keys without a filter: %+v", c)
+	}
+	moved := filtered.In(4)
+	if moved.Counters.Load() != (Counts{}) || moved.Reader != filtered.Reader {
+		t.Error("a moved table starts with counts of its own")
+	}
+}
+
+// More candidates than a lookup keeps at once are asked in order all the same.
+func TestManyCandidates(t *testing.T) {
+	b := newBuilder(t)
+	const n = 30
+	for i := range n {
+		b.add(0, 10, put("a", keys.SeqNum(3*i+1)), put("k", keys.SeqNum(3*i+2)), put("z", keys.SeqNum(3*i+3)))
+	}
+	s := b.state(nil)
+	for i := range n {
+		seq := keys.SeqNum(3*i + 2)
+		if got, want := get(t, s, "k", seq), fmt.Sprintf("k@%d", seq); got != want {
+			t.Errorf("at %d: %s, want %s", seq, got, want)
+		}
+	}
+	if got := get(t, s, "kk", 999); got != "-" {
+		t.Errorf("an absent key: %s", got)
+	}
+}
+
+// A state holds its tables; the last one that has a table gives it up, whoever
+// lets go of it.
+func TestStatesHoldTables(t *testing.T) {
+	b := newBuilder(t)
+	b.add(6, 10, put("a", 1))
+	b.add(5, 10, put("a", 2))
+	first := b.state(nil)
+	v, err := b.version.Apply(&manifest.Edit{Removed: []manifest.LevelFile{{Level: 5, FileNum: 2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.version = v
+	second := b.state(nil)
+	third := second.WithMemtables(buffer(t, put("b", 3)), nil)
+	if !first.Acquire() {
+		t.Fatal("a live state cannot be acquired")
+	}
+	for _, s := range []*State{first, second} {
+		if err := s.Release(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(b.obsolete) != 0 {
+		t.Fatalf("an iterator still holds %v", b.obsolete)
+	}
+	if got := get(t, first, "a", 9); got != "a@2" {
+		t.Errorf("through the held state: %s", got)
+	}
+	if err := first.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(b.obsolete, []keys.FileNum{2}) {
+		t.Errorf("obsolete: %v", b.obsolete)
+	}
+	if first.Acquire() {
+		t.Error("invariant 2: a state that was given up was acquired")
+	}
+	b.blocks = nil
+	_, _, err = first.Get(nil, []byte("a"), filter.Hash([]byte("a")), 9, false)
+	if !errors.Is(err, ErrGone) {
+		t.Errorf("a lookup through a state that was given up: %v", err)
+	}
+	if got := get(t, third, "a", 9) + get(t, third, "b", 9); got != "a@1b@3" {
+		t.Errorf("through the current state: %s", got)
+	}
+}
+
+func TestNewItersLeavesOutWhatIsBeyond(t *testing.T) {
+	b := newBuilder(t)
+	for i := range 5 {
+		b.add(6, 10, put(fmt.Sprintf("%c1", 'a'+i), 1), put(fmt.Sprintf("%c9", 'a'+i), 1))
+	}
+	b.add(0, 10, put("b5", 10), put("c5", 10))
+	s := b.state(nil)
+	var lock sync.Mutex
+	scan := func(lo, hi string) (got []string, inputs int) {
+		o := IterOptions{Lower: []byte(lo), Snapshot: keys.MaxSeqNum, CommitLock: &lock}
+		if hi != "" {
+			o.Upper = []byte(hi)
+		}
+		its := s.NewIters(o)
+		v := iter.NewVisible(iter.NewMerging(its...), iter.VisibleOptions{Snapshot: keys.MaxSeqNum, Lower: o.Lower, Upper: o.Upper})
+		for ok := v.First(); ok; ok = v.Next() {
+			got = append(got, string(v.Key()))
+		}
+		if err := v.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return got, len(its)
+	}
+	for _, c := range []struct {
+		lo, hi string
+		want   string
+		inputs int
+	}{
+		{"", "", "[a1 a9 b1 b5 b9 c1 c5 c9 d1 d9 e1 e9]", 2},
+		{"b9", "c5", "[b9 c1]", 2},
+		{"c6", "d2", "[c9 d1]", 1},
+		{"a91", "b1", "[]", 0},
+		{"e91", "", "[]", 0},
+		{"", "a1", "[]", 0},
+	} {
+		got, inputs := scan(c.lo, c.hi)
+		if fmt.Sprint(got) != c.want || inputs != c.inputs {
+			t.Errorf("[%q, %q): %v from %d inputs, want %s from %d", c.lo, c.hi, got, inputs, c.want, c.inputs)
+		}
+	}
+}
+
+func TestGetAllocatesNothing(t *testing.T) {
+	b := newBuilder(t)
+	b.add(6, 10, put("a", 1), put("k", 1), put("z", 1))
+	b.add(5, 10, put("a", 2), put("z", 2))
+	s := b.state(buffer(t, put("m", 3)))
+	dst := make([]byte, 0, 64)
+	for _, key := range []string{"k", "m", "q", "0"} {
+		k, h := []byte(key), filter.Hash([]byte(key))
+		if n := testing.AllocsPerRun(100, func() {
+			if _, _, err := s.Get(dst, k, h, 9, false); err != nil {
+				t.Error(err)
+			}
+		}); n != 0 {
+			t.Errorf("Get(%q) allocates %v times", key, n)
+		}
+	}
+}

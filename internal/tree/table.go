@@ -1,0 +1,145 @@
+package tree
+
+import (
+	"bytes"
+	"fmt"
+	"sync/atomic"
+
+	"sievedb/internal/cache"
+	"sievedb/internal/iter"
+	"sievedb/internal/keys"
+	"sievedb/internal/manifest"
+	"sievedb/sstable"
+)
+
+// Table is an open table in its place in the tree: what a lookup needs of it,
+// reachable without a map and owned by the garbage collector. A table that
+// moves to another level becomes another Table over the same file.
+type Table struct {
+	Meta     *manifest.TableMeta
+	Level    int
+	Reader   *sstable.Reader
+	Counters Counters
+
+	life *lifetime
+}
+
+// lifetime is what all places of one file share.
+type lifetime struct {
+	file *file
+	refs atomic.Int32 // read states that hold the table
+}
+
+// Open opens the table that meta describes, for level. The table belongs to no
+// read state as yet.
+func (fs *Files) OpenTable(meta *manifest.TableMeta, level int, blocks *cache.Cache) (*Table, error) {
+	f := fs.newFile(meta.FileNum)
+	r, err := sstable.Open(f, sstable.ReaderOptions{
+		Name: fs.name(meta.FileNum), Cache: blocks,
+		WantSize: meta.SizeBytes, WantChecksum: meta.Checksum, CheckIdentity: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Table{Meta: meta, Level: level, Reader: r, life: &lifetime{file: f}}, nil
+}
+
+// In returns the same table in another level, with counters of its own.
+func (t *Table) In(level int) *Table {
+	return &Table{Meta: t.Meta, Level: level, Reader: t.Reader, life: t.life}
+}
+
+// Discard gives up a table that never became part of a read state.
+func (t *Table) Discard() error { return t.life.file.giveUp() }
+
+// release drops one read state's hold on the table.
+func (t *Table) release() error {
+	switch n := t.life.refs.Add(-1); {
+	case n > 0:
+		return nil
+	case n < 0:
+		return fmt.Errorf("table %d was released too often", t.Meta.FileNum)
+	}
+	t.Reader.EvictBlocks()
+	return t.life.file.giveUp()
+}
+
+// covers reports whether userKey lies within the table's bounds.
+func (t *Table) covers(userKey []byte) bool {
+	return bytes.Compare(t.Meta.Smallest, userKey) <= 0 && bytes.Compare(userKey, t.Meta.Largest) <= 0
+}
+
+// Run is the tables of one level below level 0: they are sorted and do not
+// overlap. Its bounds lie in flat arrays made for binary search.
+type Run struct {
+	Tables []*Table
+	shared []byte // common prefix of all bounds
+	// largest8 and smallest8 are the eight bytes after shared of each table's
+	// bounds (keys.Prefix8): most searches read nothing else.
+	largest8, smallest8 []uint64
+}
+
+func newRun(tables []*Table) Run {
+	first, last := tables[0].Meta.Smallest, tables[len(tables)-1].Meta.Largest
+	n := keys.CommonPrefixLen(first, last)
+	r := Run{Tables: tables, shared: first[:n],
+		largest8: make([]uint64, len(tables)), smallest8: make([]uint64, len(tables))}
+	for i, t := range tables {
+		r.largest8[i] = keys.Prefix8(t.Meta.Largest[n:])
+		r.smallest8[i] = keys.Prefix8(t.Meta.Smallest[n:])
+	}
+	return r
+}
+
+// search returns the position of the first table whose largest user key is at
+// or after userKey, and the eight bytes of userKey after the shared prefix.
+func (r *Run) search(userKey []byte) (int, uint64) {
+	n := len(r.shared)
+	if len(userKey) < n || !bytes.Equal(userKey[:n], r.shared) {
+		if bytes.Compare(userKey, r.shared) < 0 {
+			return 0, 0
+		}
+		return len(r.Tables), 0
+	}
+	p := keys.Prefix8(userKey[n:])
+	lo, hi := 0, len(r.largest8)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if r.largest8[mid] < p || r.largest8[mid] == p && bytes.Compare(r.Tables[mid].Meta.Largest, userKey) < 0 {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo, p
+}
+
+// find returns the only table that can hold userKey, or nil.
+func (r *Run) find(userKey []byte) *Table {
+	i, p := r.search(userKey)
+	if i == len(r.Tables) || r.smallest8[i] > p {
+		return nil
+	}
+	if r.smallest8[i] == p && bytes.Compare(r.Tables[i].Meta.Smallest, userKey) > 0 {
+		return nil
+	}
+	return r.Tables[i]
+}
+
+// runTables offers some neighbouring tables of a run to iter.Concat.
+type runTables struct {
+	run    *Run
+	lo, hi int // positions in run
+	opts   sstable.IterOptions
+}
+
+func (r *runTables) Len() int { return r.hi - r.lo }
+
+func (r *runTables) Find(userKey []byte, _ keys.Trailer) int {
+	i, _ := r.run.search(userKey)
+	return min(max(i, r.lo), r.hi) - r.lo
+}
+
+func (r *runTables) Open(i int) (iter.Iterator, error) {
+	return r.run.Tables[r.lo+i].Reader.NewIter(r.opts), nil
+}

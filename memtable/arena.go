@@ -1,0 +1,120 @@
+package memtable
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// ref addresses a record in the arena: the chunk's number and, in the lower
+// unitBits, the position within it, in units of eight bytes. Zero is none.
+type ref uint32
+
+const (
+	unitBytes     = 8
+	unitBits      = 17 // 2^17 units of 8 bytes: a chunk of 1 MiB
+	unitMask      = 1<<unitBits - 1
+	maxChunks     = 1 << (32 - unitBits)
+	maxChunkBytes = unitBytes << unitBits
+	minChunkBytes = 4 << 10
+	firstChunk    = 16 << 10
+
+	maxRecordBytes = 1 << 30 // a record's length fits an int of 32 bits
+)
+
+// chunk is one piece of the arena, seen as words for the atomic heads and as
+// bytes for all else; no byte of a head is ever touched through bytes.
+type chunk struct {
+	words []atomic.Uint32
+	bytes []byte
+}
+
+// newChunk returns a zeroed chunk of n bytes, a multiple of unitBytes. It is made
+// as words, whose type promises the alignment that atomic access needs. Chunks
+// are not pooled: only the collector knows when no value aliases them any more.
+func newChunk(n int) chunk {
+	words := make([]atomic.Uint32, n/4)
+	return chunk{
+		words: words,
+		bytes: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n),
+	}
+}
+
+// arena hands out memory for records and never takes any back. One writer
+// allocates; readers resolve any ref that was published to them.
+type arena struct {
+	// directory lists the chunks. A longer one replaces it before the first ref
+	// into a new chunk is published.
+	directory atomic.Pointer[[]chunk]
+	sizeBytes atomic.Int64 // of all chunks
+
+	// The writer's lock guards the rest.
+	chunkBytes int // bound of an ordinary chunk
+	nextBytes  int // size of the next ordinary chunk
+	current    int // number of the chunk that is being filled
+	used       int // bytes of it that are taken
+}
+
+// init sizes the chunks for an arena that is expected to reach sizeHintBytes.
+func (a *arena) init(sizeHintBytes int64) {
+	a.chunkBytes = maxChunkBytes
+	for sizeHintBytes > 0 && a.chunkBytes > minChunkBytes && int64(a.chunkBytes) > sizeHintBytes/8 {
+		a.chunkBytes /= 2
+	}
+	a.nextBytes = min(firstChunk, a.chunkBytes)
+	// A first chunk that is too small for any record: none has ref zero.
+	a.directory.Store(&[]chunk{newChunk(unitBytes)})
+}
+
+// alloc reserves n zeroed bytes for one record.
+//
+// A record beyond a quarter of a chunk gets a chunk of its own, so that no
+// chunk is left with more than that unused. Only position zero of such a chunk
+// is addressed: it may be larger than the address bits span.
+func (a *arena) alloc(n int64) (ref, error) {
+	if n > maxRecordBytes {
+		return 0, fmt.Errorf("%w: record of %d bytes, limit %d", ErrFull, n, maxRecordBytes)
+	}
+	size := (int(n) + unitBytes - 1) &^ (unitBytes - 1)
+	dir := *a.directory.Load()
+	switch {
+	case size <= len(dir[a.current].bytes)-a.used:
+	case size > a.chunkBytes/4:
+		return ref(len(dir)) << unitBits, a.addChunk(size)
+	default:
+		for a.nextBytes < size {
+			a.nextBytes *= 2
+		}
+		if err := a.addChunk(a.nextBytes); err != nil {
+			return 0, err
+		}
+		a.nextBytes = min(2*a.nextBytes, a.chunkBytes)
+		a.current, a.used = len(dir), 0
+	}
+	r := ref(a.current)<<unitBits | ref(a.used/unitBytes)
+	a.used += size
+	return r, nil
+}
+
+// addChunk appends a chunk of n bytes to the directory.
+func (a *arena) addChunk(n int) error {
+	dir := *a.directory.Load()
+	if len(dir) == maxChunks {
+		return fmt.Errorf("%w: %d chunks", ErrFull, len(dir))
+	}
+	// append may write behind the published slice, where nobody reads yet.
+	dir = append(dir, newChunk(n))
+	a.directory.Store(&dir)
+	a.sizeBytes.Add(int64(n))
+	return nil
+}
+
+// record returns the bytes from r to the end of its chunk.
+func (a *arena) record(r ref) record {
+	return record((*a.directory.Load())[r>>unitBits].bytes[(r&unitMask)*unitBytes:])
+}
+
+// head returns the head word of the user key whose first record is at first.
+func (a *arena) head(first ref) *atomic.Uint32 {
+	return &(*a.directory.Load())[first>>unitBits].words[(first&unitMask)*(unitBytes/4)]
+}

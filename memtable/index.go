@@ -1,0 +1,67 @@
+package memtable
+
+import (
+	"bytes"
+	"math/bits"
+	"sync/atomic"
+)
+
+// index is an open-addressing hash table from user keys to their first
+// records. One writer adds while readers probe; nothing is removed or moved.
+//
+// A slot is zero, or the upper half of the key's hash, then the record's ref.
+// The hash's upper bits are also the slot's home position, which makes growing
+// a sequential pass that reads no record.
+type index struct {
+	slots []atomic.Uint64
+	shift uint // of the 32-bit hash, to get the home position
+}
+
+const (
+	minIndexSlots = 64
+
+	// maxLoadEighths is the share of slots at which an index grows: an absent
+	// key's linear probe then meets (1 + 1/(1-5/8)²)/2 = 4.1 slots on average
+	// (Knuth, volume 3, section 6.4), mostly of one cache line.
+	maxLoadEighths = 5
+)
+
+// newIndex returns an empty index. Requires: slots is a power of two.
+func newIndex(slots int) *index {
+	return &index{
+		slots: make([]atomic.Uint64, slots),
+		shift: uint(32 - bits.TrailingZeros(uint(slots))),
+	}
+}
+
+// grown returns a copy of twice the size. Readers of the old one go on.
+func (x *index) grown() *index {
+	g := newIndex(2 * len(x.slots))
+	for i := range x.slots {
+		if s := x.slots[i].Load(); s != 0 {
+			g.put(s)
+		}
+	}
+	return g
+}
+
+// put stores the slot of a new user key, which readers find from now on, in the
+// first empty place from its home on.
+func (x *index) put(slot uint64) {
+	i := uint32(slot>>32) >> x.shift
+	for x.slots[i].Load() != 0 {
+		i = (i + 1) & uint32(len(x.slots)-1)
+	}
+	x.slots[i].Store(slot)
+}
+
+// find returns the first record of userKey, or zero.
+func (x *index) find(a *arena, hash uint64, userKey []byte) ref {
+	tag := uint32(hash >> 32)
+	for i := tag >> x.shift; ; i = (i + 1) & uint32(len(x.slots)-1) {
+		s := x.slots[i].Load()
+		if s == 0 || uint32(s>>32) == tag && bytes.Equal(a.record(ref(s)).key(), userKey) {
+			return ref(s)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+// Package memtable is the sorted write buffer: every write lands here after the
+// log, and is found here until a flush has turned the buffer into a table.
+//
+//	t := memtable.New(memtable.Options{SizeHintBytes: 32 << 20})
+//	err := t.Add(key, filter.Hash(key), keys.MakeTrailer(seq, keys.KindPut), value)
+//	value, trailer, ok := t.Get(key, filter.Hash(key), snapshot)
+//	it := t.NewIter(&commitLock, snapshot)
+//
+// None of its three structures holds a Go pointer per entry, so that the
+// garbage collector has nothing to walk. The arena holds a record per entry;
+// the versions of a user key form a chain, newest first, from a head in the
+// user key's first record. The tree (google/btree) orders the user keys, one
+// item of 16 bytes each. The hash index finds a first record without the tree.
+//
+// An overwrite thus touches neither tree nor index. A tree item per entry, with
+// its trailer, was rejected: half as large again, a tree insert for each
+// overwrite, and a scan steps over each version of a hot key.
+//
+// One writer at a time calls [Table.Add] and [Table.Freeze]; a lock of the
+// caller's, the writer's lock, sees to that. Everything else may run beside
+// the writer and beside itself, without a lock, but for [Table.NewIter], which
+// takes the writer's lock when it needs a new view of the tree.
+//
+// Invariants:
+//
+//  1. A record that a reader can reach does not change, but for the atomic head.
+//  2. Trailers fall strictly along a chain.
+//  3. Tree, index and chain lead to an entry before Add returns, so before its
+//     sequence number is published. A reader that loads the visible sequence
+//     number before it calls Get or NewIter misses nothing that it covers.
+//  4. Index and chunk directory only gain: a reader of an older one misses only
+//     entries that were not published when it loaded it.
+package memtable
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/google/btree"
+
+	"sievedb/internal/invariants"
+	"sievedb/internal/keys"
+)
+
+// ErrFull is returned by Add for an entry that the arena cannot address: one of
+// more than 1 GiB, or one that needs a chunk beyond the 32,768th.
+var ErrFull = errors.New("memtable is full")
+
+// Options configures a table.
+type Options struct {
+	// SizeHintBytes is the size at which the owner means to flush: the arena's
+	// chunks stay below an eighth of it. Zero means chunks of up to 1 MiB.
+	SizeHintBytes int64
+}
+
+// Table is one memtable. Make it with New.
+type Table struct {
+	arena arena
+	index atomic.Pointer[index]
+
+	tree  *btree.BTreeG[item] // guarded by the writer's lock, as is order
+	order *order
+	view  atomic.Pointer[view]
+
+	pivots [16]pivot     // two iterators with the same one take turns
+	iters  atomic.Uint32 // iterators made, to spread them over the pivots
+
+	frozen   atomic.Bool
+	entries  atomic.Int64
+	deletes  atomic.Int64
+	userKeys atomic.Int64
+	smallest atomic.Uint64
+	largest  atomic.Uint64
+}
+
+// New returns an empty table, of about 2 KiB.
+func New(o Options) *Table {
+	t := &Table{}
+	t.arena.init(o.SizeHintBytes)
+	t.index.Store(newIndex(minIndexSlots))
+	t.order = &order{arena: &t.arena, pivots: &t.pivots}
+	t.tree = t.order.newTree()
+	// A tree that stays empty: iterators over an empty table need no clone.
+	t.view.Store(&view{order: t.order, tree: t.order.newTree()})
+	return t
+}
+
+// Add copies one entry into the table. hash is the store's filter hash of
+// userKey. Sequence numbers must rise with every call, and the kind must be a
+// point kind. Only the holder of the writer's lock may call it.
+//
+// The error wraps ErrFull when there is no room; any other means that the
+// caller broke this contract. The table then holds what it held before, except
+// after a hash that is not the one the key had earlier.
+func (t *Table) Add(userKey []byte, hash uint64, trailer keys.Trailer, value []byte) error {
+	if t.frozen.Load() {
+		return invariants.Broken("memtable: add of %q to an immutable memtable", userKey)
+	}
+	if !trailer.Kind().Point() {
+		return invariants.Broken("memtable: add of %q with kind %s", userKey, trailer.Kind())
+	}
+	if t.entries.Load() > 0 && trailer.SeqNum() <= t.LargestSeq() {
+		return invariants.Broken("memtable: add of %q at %d, not above %d", userKey, trailer.SeqNum(), t.LargestSeq())
+	}
+	var err error
+	if first := t.index.Load().find(&t.arena, hash, userKey); first != 0 {
+		err = t.arena.addVersion(first, trailer, value)
+	} else {
+		err = t.addKey(userKey, hash, trailer, value)
+	}
+	if err != nil {
+		return fmt.Errorf("memtable: add of %q (value of %d bytes): %w", userKey, len(value), err)
+	}
+	if trailer.Kind() == keys.KindDelete {
+		t.deletes.Add(1)
+	}
+	if t.entries.Add(1) == 1 {
+		t.smallest.Store(uint64(trailer.SeqNum()))
+	}
+	// Last: NewIter takes it as the bound of what it must show.
+	t.largest.Store(uint64(trailer.SeqNum()))
+	return nil
+}
+
+// addKey adds the first version of a user key to arena, tree and index.
+func (t *Table) addKey(userKey []byte, hash uint64, trailer keys.Trailer, value []byte) error {
+	r, err := t.arena.addKey(userKey, trailer, value)
+	if err != nil {
+		return err
+	}
+	if _, replaced := t.tree.ReplaceOrInsert(item{prefix: t.order.prefix(userKey), first: r}); replaced {
+		return invariants.Broken("hash %#x is not the one that the key was added with", hash)
+	}
+	n := t.userKeys.Load() + 1
+	t.order, t.tree = t.order.rekey(t.tree)
+	x := t.index.Load()
+	if n > int64(len(x.slots))/8*maxLoadEighths {
+		x = x.grown()
+		t.index.Store(x)
+	}
+	x.put(hash>>32<<32 | uint64(r))
+	t.userKeys.Store(n)
+	return nil
+}
+
+// Get returns the newest version of userKey whose sequence number is at most
+// snapshot; ok is false when there is none. A tombstone is a version: its
+// trailer says so. hash is the store's filter hash of userKey.
+//
+// The value aliases the arena: it must not be changed, and stays valid, and
+// its chunk of memory alive, for as long as it is kept. Get takes no lock and
+// allocates nothing. Cold cache lines: one of the index; for a present key, one
+// or two of its record; and about 2·log2(v) below v versions that are too new.
+func (t *Table) Get(userKey []byte, hash uint64, snapshot keys.SeqNum) (value []byte, trailer keys.Trailer, ok bool) {
+	first := t.index.Load().find(&t.arena, hash, userKey)
+	if first == 0 {
+		return nil, 0, false
+	}
+	r := t.arena.newestAtMost(t.arena.newest(first), keys.SeekTrailer(snapshot))
+	if r == 0 {
+		return nil, 0, false
+	}
+	rec := t.arena.record(r)
+	return rec.value(), rec.trailer(), true
+}
+
+// NewestSeq returns the sequence number of the newest version of userKey,
+// published or not, for the validation of conditional writes; hash is as for
+// Get. Without the writer's lock the answer may be out of date when it comes.
+func (t *Table) NewestSeq(userKey []byte, hash uint64) (keys.SeqNum, bool) {
+	_, trailer, ok := t.Get(userKey, hash, keys.MaxSeqNum)
+	return trailer.SeqNum(), ok
+}
+
+// Freeze makes the table immutable: Add fails, and iterators read the tree
+// itself. Only the holder of the writer's lock may call it; again if it likes.
+func (t *Table) Freeze() {
+	t.frozen.Store(true)
+	t.view.Store(&view{order: t.order, tree: t.tree, userKeys: t.userKeys.Load()})
+}
+
+// Empty reports whether the table holds no entry.
+func (t *Table) Empty() bool { return t.entries.Load() == 0 }
+
+// Len returns the number of entries, every version counted.
+func (t *Table) Len() int64 { return t.entries.Load() }
+
+// Deletes returns the number of entries that are tombstones.
+func (t *Table) Deletes() int64 { return t.deletes.Load() }
+
+// UserKeys returns the exact number of distinct user keys.
+func (t *Table) UserKeys() int64 { return t.userKeys.Load() }
+
+// SmallestSeq returns the sequence number of the oldest entry; zero if empty.
+func (t *Table) SmallestSeq() keys.SeqNum { return keys.SeqNum(t.smallest.Load()) }
+
+// LargestSeq returns the sequence number of the newest entry; zero if empty.
+func (t *Table) LargestSeq() keys.SeqNum { return keys.SeqNum(t.largest.Load()) }
+
+// SizeBytes returns the memory that the table holds: arena and index exactly,
+// the tree by treeBytesPerKey, without the copies of nodes that views cause.
+func (t *Table) SizeBytes() int64 {
+	return t.arena.sizeBytes.Load() + int64(len(t.index.Load().slots))*8 + t.userKeys.Load()*treeBytesPerKey
+}
