@@ -1,11 +1,13 @@
 package manifest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path/filepath"
+	"strings"
 
 	"sievedb/internal/corrupt"
 	"sievedb/internal/keys"
@@ -154,4 +156,23 @@ func inRecord(err error, at int64) error {
 		return corrupt.In(c, "", at+record.Size(c.Offset)-c.Offset)
 	}
 	return err
+}
+
+// Ours reports whether the file of that base name can be a manifest: it begins
+// like one, or like one that a crash cut short. It tells a directory whose
+// store was never finished from one that belongs to another program.
+func Ours(fsys vfs.FS, dir, name string) (bool, error) {
+	f, err := fsys.Open(filepath.Join(dir, name))
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	begin := make([]byte, len(headerMagic))
+	n, err := f.ReadAt(begin, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, fmt.Errorf("read %s: %w", name, err)
+	}
+	// A crash may leave zeros where content was not durable.
+	begin = bytes.TrimRight(begin[:n], "\x00")
+	return strings.HasPrefix(headerMagic, string(begin)), nil
 }

@@ -679,3 +679,26 @@ type unreadableFile struct {
 }
 
 func (f *unreadableFile) ReadAt([]byte, int64) (int, error) { return 0, f.err }
+
+func TestOurs(t *testing.T) {
+	fsys := vfs.NewMem()
+	for content, want := range map[string]bool{
+		"":                  true,
+		"Siev":              true,
+		"SieveMAN\x01":      true,
+		"\x00\x00\x00\x00":  true,
+		"\x12\x34\x56 else": false,
+		"SieveMAX":          false,
+	} {
+		f, err := fsys.Create("MANIFEST-000001")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write([]byte(content)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Ours(fsys, "", "MANIFEST-000001"); err != nil || got != want {
+			t.Errorf("%q: %v, %v", content, got, err)
+		}
+	}
+}

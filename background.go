@@ -1,0 +1,165 @@
+package sievedb
+
+import (
+	"sync"
+	"time"
+
+	"sievedb/internal/keys"
+	"sievedb/internal/tree"
+)
+
+// startWorkers starts everything that runs in the background: one writer of
+// buffered log records, one flush, the compactions, and one cleaner.
+func (db *DB) startWorkers() {
+	db.spawn(db.writeLog)
+	db.spawn(db.flushMemtables)
+	for i := range db.o.Workers {
+		l0Only := i == 0 && db.o.Workers > 1 // a deep job must not starve level 0
+		db.spawn(func() { db.compactTables(l0Only) })
+	}
+	db.spawn(db.clean)
+}
+
+// flushDelay is how long a record that nobody waits for stays in the process.
+const flushDelay = 10 * time.Millisecond
+
+func (db *DB) wakeWriter() {
+	select {
+	case db.wakeLog <- struct{}{}:
+	default:
+	}
+}
+
+// writeLog hands records that nobody waits for to the operating system: soon,
+// or at once when they are many.
+func (db *DB) writeLog() {
+	for {
+		select {
+		case <-db.closingc:
+			return
+		case <-db.wakeLog:
+		}
+		if !db.log.Worth() {
+			timer := time.NewTimer(flushDelay)
+			select {
+			case <-db.closingc:
+			case <-db.wakeLog:
+			case <-timer.C:
+			}
+			timer.Stop()
+		}
+		if err := db.log.Flush(); err != nil {
+			_ = db.logFailure(err) // remembered there; the next write returns it
+		}
+	}
+}
+
+// backoff is how long a worker waits after a failure that it will try again.
+type backoff time.Duration
+
+// failed waits longer each time, up to a minute, or until the store closes.
+func (b *backoff) failed(closing <-chan struct{}) {
+	*b = min(max(2**b, backoff(50*time.Millisecond)), backoff(time.Minute))
+	timer := time.NewTimer(time.Duration(*b))
+	defer timer.Stop()
+	select {
+	case <-closing:
+	case <-timer.C:
+	}
+}
+
+// trash collects what nobody needs any more. It has a lock of its own, because
+// files become obsolete wherever the last reference to them is given back.
+type trash struct {
+	mu sync.Mutex
+	// Guarded by mu:
+	states   []*tree.State // replaced; the current state's predecessors
+	names    []string      // of files to be removed
+	removing []string      // those that are being removed
+	kept     uint64        // files that could not be removed
+	busy     bool
+
+	wake chan struct{} // holds a token when there is work
+}
+
+func (t *trash) add(states []*tree.State, names ...string) {
+	t.mu.Lock()
+	t.states = append(t.states, states...)
+	t.names = append(t.names, names...)
+	t.mu.Unlock()
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (db *DB) obsoleteTable(num keys.FileNum) { db.trash.add(nil, tableName(num)) }
+
+// clean gives up replaced read states and removes obsolete files, in the
+// background because both take time: closing files, emptying the cache of
+// their blocks, and freeing disk space.
+func (db *DB) clean() {
+	for {
+		select {
+		case <-db.closingc:
+			db.emptyTrash()
+			return
+		case <-db.trash.wake:
+			db.emptyTrash()
+		}
+	}
+}
+
+func (db *DB) emptyTrash() {
+	t := &db.trash
+	for {
+		t.mu.Lock()
+		states, names := t.states, t.names
+		t.states, t.names, t.removing = nil, nil, names
+		t.busy = states != nil || names != nil
+		busy := t.busy
+		t.mu.Unlock()
+		if !busy {
+			db.mu.Lock()
+			db.cond.Broadcast()
+			db.mu.Unlock()
+			return
+		}
+		for _, s := range states {
+			db.note(s.Release())
+		}
+		for _, name := range names {
+			db.remove(name)
+		}
+	}
+}
+
+// remove removes an obsolete file. If that fails the file stays, and the next
+// open tries again; Metrics counts it.
+func (db *DB) remove(name string) {
+	if err := db.fs.Remove(db.path(name)); err != nil {
+		db.trash.mu.Lock()
+		db.trash.kept++
+		db.trash.mu.Unlock()
+	}
+}
+
+// empty reports whether everything obsolete was dealt with.
+func (t *trash) empty() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.busy && t.states == nil && t.names == nil
+}
+
+// pending returns the names of files that are about to be removed.
+func (t *trash) pending() map[string]bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	names := make(map[string]bool, len(t.names)+len(t.removing))
+	for _, list := range [][]string{t.names, t.removing} {
+		for _, name := range list {
+			names[name] = true
+		}
+	}
+	return names
+}

@@ -1,0 +1,207 @@
+package sievedb
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"sievedb/compaction"
+	"sievedb/internal/iter"
+	"sievedb/internal/keys"
+	"sievedb/internal/manifest"
+	"sievedb/internal/tree"
+	"sievedb/sstable"
+)
+
+// job is one compaction: what to do, on which tables, and for which readers.
+type job struct {
+	compaction.Plan
+	state   *tree.State   // holds the inputs
+	readers []keys.SeqNum // copied after the inputs were fixed (invariant 8)
+}
+
+// manualRequest is a call of Compact that waits.
+type manualRequest struct{ compaction.Manual }
+
+// compactTables runs compactions, one at a time, until the store closes.
+func (db *DB) compactTables(l0Only bool) {
+	var wait backoff
+	for {
+		db.mu.Lock()
+		j, ok := db.pick(l0Only)
+		for !ok && !db.closing {
+			db.cond.Wait()
+			j, ok = db.pick(l0Only)
+		}
+		db.mu.Unlock()
+		if !ok {
+			return
+		}
+		start := time.Now()
+		written, err := db.run(j)
+		err = errors.Join(err, j.state.Release())
+
+		db.mu.Lock()
+		i := slices.IndexFunc(db.running, func(r compaction.Reservation) bool {
+			return r.StartLevel == j.Reservation.StartLevel && r.OutputLevel == j.Reservation.OutputLevel && bytes.Equal(r.Keys.Lo, j.Reservation.Keys.Lo)
+		})
+		db.running = slices.Delete(db.running, i, i+1)
+		db.stats.compacted(&j.Plan, written, time.Since(start), err)
+		if !errors.Is(err, ErrClosed) { // interrupted by Close, which is no failure
+			db.note(err)
+		}
+		db.pace()
+		db.cond.Broadcast()
+		db.mu.Unlock()
+		if err != nil && !errors.Is(err, ErrClosed) {
+			wait.failed(db.closingc)
+			continue
+		}
+		wait = 0
+	}
+}
+
+// pick picks a compaction and reserves its part of the tree. Called with mu
+// held.
+func (db *DB) pick(l0Only bool) (*job, bool) {
+	if db.closing || db.fatal.Load() != nil {
+		return nil, false
+	}
+	s := db.state.Load()
+	in := compaction.Input{
+		Config:         db.shape(),
+		Running:        db.running,
+		OldestSnapshot: db.readers()[0],
+		L0Only:         l0Only,
+	}
+	plan, ok := compaction.Plan{}, false
+	for i := 0; i < len(db.manuals) && !ok && !l0Only; i++ {
+		plan, ok = compaction.PickManual(s.Version, in, db.manuals[i].Manual)
+	}
+	if !ok {
+		plan, ok = compaction.Pick(s.Version, in)
+	}
+	if !ok || !s.Acquire() {
+		return nil, false
+	}
+	db.running = append(db.running, plan.Reservation)
+	return &job{Plan: plan, state: s, readers: db.readers()}, true
+}
+
+// shape is what the options say about the shape of the tree.
+func (db *DB) shape() compaction.Config {
+	return compaction.Config{
+		MemtableBytes:  uint64(db.o.MemtableBytes),
+		L0Tables:       db.o.L0CompactTables,
+		BaseTableBytes: uint64(db.o.TableBytes),
+		MaxTableBytes:  8 * uint64(db.o.TableBytes),
+	}
+}
+
+// run does j and returns the bytes that it wrote.
+func (db *DB) run(j *job) (written uint64, err error) {
+	e := &manifest.Edit{}
+	for i, level := range []int{j.StartLevel, j.OutputLevel} {
+		for _, m := range j.Inputs[i] {
+			e.Removed = append(e.Removed, manifest.LevelFile{Level: level, FileNum: m.FileNum})
+		}
+	}
+	if j.TrivialMove {
+		for _, m := range j.Inputs[0] {
+			e.Added = append(e.Added, manifest.LevelTable{Level: j.OutputLevel, Meta: m})
+		}
+		return 0, db.edit(e, nil)
+	}
+	out := db.newOutputs(j.OutputLevel)
+	defer out.built()
+	if err := db.merge(j, out); err != nil {
+		return 0, fmt.Errorf("compaction (%v): %w", &j.Plan, out.discard(err))
+	}
+	e.Added = out.added
+	return out.bytes(), db.edit(e, out.opened)
+}
+
+// merge writes the entries of j's inputs that somebody can still need.
+func (db *DB) merge(j *job, out *outputs) error {
+	opts := sstable.IterOptions{NoFill: true}
+	inputs := append(j.state.TableIters(j.StartLevel, j.Inputs[0], opts),
+		j.state.TableIters(j.OutputLevel, j.Inputs[1], opts)...)
+	input := iter.NewMerging(inputs...)
+	defer input.Close()
+	merger := compaction.NewMerger(input, compaction.MergeOptions{
+		Snapshots: j.readers, Elide: j.Elider().Elide, ZeroSeq: j.ZeroSeq(),
+	})
+	splitter := j.Splitter()
+	for ok := merger.First(); ok; ok = merger.Next() {
+		if splitter.Cut(merger.Key().UserKey, merger.FirstOfKey(), out.size()) {
+			if err := out.cut(); err != nil {
+				return err
+			}
+			if err := db.usable(); err != nil {
+				return err
+			}
+		}
+		if err := out.add(merger.Key(), merger.Value()); err != nil {
+			return err
+		}
+	}
+	if err := merger.Error(); err != nil {
+		return err
+	}
+	return out.finish()
+}
+
+// Compact flushes the memtable and merges the tables that hold keys of
+// [lo, hi) down to the bottom, where deletes and old versions that no snapshot
+// needs vanish. A nil hi is no bound. It returns when that is durable and the
+// files that it made obsolete are removed.
+func (db *DB) Compact(ctx context.Context, lo, hi []byte) error {
+	if hi != nil && bytes.Compare(lo, hi) >= 0 {
+		return db.writable()
+	}
+	if err := db.Flush(ctx); err != nil {
+		return err
+	}
+	db.mu.Lock()
+	var last keys.SeqNum
+	for t := range db.state.Load().All() {
+		last = max(last, t.Meta.LargestSeq)
+	}
+	r := &manualRequest{compaction.Manual{
+		Keys:   manifest.KeyRange{Lo: bytes.Clone(lo), Hi: bytes.Clone(hi), ToEnd: hi == nil},
+		Seq:    last,
+		Before: keys.FileNum(db.nextFile.Load()),
+	}}
+	db.manuals = append(db.manuals, r)
+	failed := db.stats.compactionFailures
+	db.cond.Broadcast()
+	db.mu.Unlock()
+
+	defer func() {
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		db.manuals = slices.DeleteFunc(db.manuals, func(o *manualRequest) bool { return o == r })
+	}()
+	return db.await(ctx, func() (bool, error) {
+		if db.stats.compactionFailures > failed {
+			return false, db.stats.compactionError
+		}
+		return r.Done(db.state.Load().Version, db.shape()) && db.trash.empty(), nil
+	})
+}
+
+// pace sets the speed of writes by the length of level 0: at L0SlowTables as
+// fast as compactions drain it, and down to nothing at L0StopTables, so that
+// writes slow down before they stop. Called with mu held.
+func (db *DB) pace() {
+	x, slow, stop := len(db.state.Load().L0), db.o.L0SlowTables, db.o.L0StopTables
+	if x < slow || stop == slow {
+		db.pacer.set(0)
+		return
+	}
+	share := max(float64(stop-x)/float64(stop-slow), 1.0/16)
+	db.pacer.set(1e12 / (db.stats.drainRate() * share))
+}

@@ -1,0 +1,267 @@
+package sievedb
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"sievedb/compaction"
+	"sievedb/internal/commit"
+	"sievedb/internal/keys"
+	"sievedb/internal/manifest"
+	"sievedb/internal/tree"
+	"sievedb/memtable"
+	"sievedb/vfs"
+	"sievedb/wal"
+)
+
+// DB is an open store. All methods are safe for concurrent use.
+//
+// Locks, in the order in which they are taken:
+//
+//	commit.Lock  orders writes; its holder may rotate log and memtable
+//	manifestMu   orders edits: each is logged and then installed
+//	mu           everything else that changes; no I/O under it
+//
+// Point reads take none of them.
+type DB struct {
+	o       *Options
+	fs      vfs.FS
+	dir     string
+	lock    io.Closer
+	storeID wal.StoreID
+	files   *tree.Files
+
+	// state is what reads see. It is replaced under mu.
+	state atomic.Pointer[tree.State]
+	// nextFile is the next file number to be given out (invariant 16).
+	nextFile atomic.Uint64
+	// fatal is why the store takes no more writes, nil while it does.
+	fatal atomic.Pointer[error]
+	// full says that writers should see whether the store is still crowded.
+	full atomic.Bool
+
+	commit *commit.Pipeline
+	log    *wal.Log
+	// mutable is guarded by commit.Lock, and changes under mu as well.
+	mutable buffer
+	pacer   pacer
+	trash   trash
+	scans   scanCounts
+
+	manifestMu sync.Mutex
+	manifest   *manifest.Log // guarded by manifestMu
+
+	mu   sync.Mutex
+	cond sync.Cond // of mu: broadcast whenever something below changes
+	// Guarded by mu:
+	immutables []buffer      // oldest first
+	snapshots  []keys.SeqNum // ascending, one per open snapshot
+	running    []compaction.Reservation
+	manuals    []*manualRequest
+	building   map[keys.FileNum]bool // tables that are being written
+	closing    bool
+	stats      stats
+
+	closingc  chan struct{} // closed when closing is set
+	wakeLog   chan struct{} // holds a token when records wait to be written
+	workers   sync.WaitGroup
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// buffer is a memtable and the oldest segment that holds an entry of it.
+type buffer struct {
+	*memtable.Table
+	segment keys.FileNum
+}
+
+// Options returns the options in force, defaults filled in.
+func (db *DB) Options() Options { return *db.o }
+
+// Close waits for the writes in progress, makes everything durable, and
+// releases the directory. Reads in progress finish or return ErrClosed, and so
+// do iterators and snapshots that are still open. It returns what went wrong
+// in the background and was not reported otherwise. Further calls return the
+// same.
+func (db *DB) Close() error {
+	db.closeOnce.Do(func() { db.closeErr = db.close() })
+	return db.closeErr
+}
+
+func (db *DB) close() error {
+	db.mu.Lock()
+	db.closing = true
+	close(db.closingc)
+	db.cond.Broadcast()
+	db.mu.Unlock()
+
+	// Writers that wait for room see closing and return; then no other comes.
+	db.commit.Lock.Lock()
+	num, size, logErr := db.log.Close()
+	db.commit.Lock.Unlock()
+	db.workers.Wait()
+
+	errs := []error{logErr}
+	if fatal := db.fatal.Load(); fatal != nil {
+		errs = []error{*fatal} // which is what the log's error would repeat
+	} else if logErr == nil {
+		errs = append(errs, db.edit(&manifest.Edit{SealedSegments: []manifest.SealedSegment{{FileNum: num, SizeBytes: uint64(size)}}}, nil))
+		db.manifestMu.Lock()
+		errs = append(errs, db.manifest.Vouch())
+		db.manifestMu.Unlock()
+	}
+	db.manifestMu.Lock()
+	errs = append(errs, db.manifest.Close())
+	db.manifestMu.Unlock()
+	db.mu.Lock()
+	errs = append(errs, db.stats.failing(), db.stats.noted)
+	db.mu.Unlock()
+	errs = append(errs, db.files.CloseAll(), db.lock.Close())
+	return errors.Join(errs...)
+}
+
+// usable returns ErrClosed once Close was called.
+func (db *DB) usable() error {
+	select {
+	case <-db.closingc:
+		return ErrClosed
+	default:
+		return nil
+	}
+}
+
+// writable returns why the store takes no writes, or nil.
+func (db *DB) writable() error {
+	if err := db.usable(); err != nil {
+		return err
+	}
+	if fatal := db.fatal.Load(); fatal != nil {
+		return fmt.Errorf("%w after: %w", ErrReadOnly, *fatal)
+	}
+	return nil
+}
+
+// fail makes the store read-only because of err: the outcome of a failed write
+// to the WAL or the manifest is unknown, so nothing may follow it.
+func (db *DB) fail(err error) error {
+	if err == nil || errors.Is(err, ErrClosed) {
+		return err
+	}
+	if db.fatal.CompareAndSwap(nil, &err) {
+		db.mu.Lock()
+		db.cond.Broadcast()
+		db.mu.Unlock()
+	}
+	return err
+}
+
+func (db *DB) path(name string) string { return filepath.Join(db.dir, name) }
+
+func (db *DB) newFileNum() keys.FileNum { return keys.FileNum(db.nextFile.Add(1) - 1) }
+
+// spawn runs f in the background until it returns; Close waits for it. It is
+// the only place that starts a goroutine.
+func (db *DB) spawn(f func()) { db.workers.Go(f) }
+
+// edit logs e and then installs the read state that it leads to, with the
+// tables that it adds, already open. Edits take effect in the order in which
+// they are logged. If the log fails, the outcome is unknown: the store becomes
+// read-only and nothing is deleted (invariant 14).
+func (db *DB) edit(e *manifest.Edit, opened map[keys.FileNum]*tree.Table) error {
+	db.manifestMu.Lock()
+	defer db.manifestMu.Unlock()
+	e.NextFileNum = keys.FileNum(db.nextFile.Load())
+	if db.manifest.ShouldRewrite() {
+		if err := db.rewriteManifest(); err != nil {
+			return db.fail(err)
+		}
+		e.NextFileNum = keys.FileNum(db.nextFile.Load())
+	}
+	before := db.manifest.State().Segments
+	if err := db.manifest.Append(e); err != nil {
+		return db.fail(fmt.Errorf("manifest: %w", err))
+	}
+	for _, s := range before {
+		if s.FileNum < e.OldestSegment {
+			db.trash.add(nil, wal.SegmentName(s.FileNum))
+		}
+	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.install(db.manifest.State().Version, opened)
+	db.cond.Broadcast()
+	return nil
+}
+
+// rewriteManifest replaces the manifest by one that starts with the present
+// state. Called with manifestMu held.
+func (db *DB) rewriteManifest() error {
+	old := db.manifest
+	num := db.newFileNum()
+	st := *old.State()
+	st.NextFileNum = keys.FileNum(db.nextFile.Load())
+	m, err := manifest.Create(db.fs, db.dir, num, &st)
+	if err != nil {
+		return fmt.Errorf("rewriting the manifest: %w", err)
+	}
+	db.manifest = m
+	// The new one is in force and durable: the old one is only rubbish, and the
+	// next open sweeps it if it cannot be removed now.
+	db.remove(manifest.ManifestName(old.State().ManifestNum))
+	return old.Close()
+}
+
+// install makes v the version that reads see. Called with mu held.
+func (db *DB) install(v *manifest.Version, opened map[keys.FileNum]*tree.Table) {
+	old := db.state.Load()
+	if old.Version == v {
+		return
+	}
+	type place struct {
+		level int
+		num   keys.FileNum
+	}
+	placed := make(map[place]*tree.Table, v.Tables())
+	anywhere := make(map[keys.FileNum]*tree.Table, v.Tables())
+	for t := range old.All() {
+		placed[place{t.Level, t.Meta.FileNum}] = t
+		anywhere[t.Meta.FileNum] = t
+	}
+	next := tree.NewState(old.Mutable, old.Immutables, v, func(level int, m *manifest.TableMeta) *tree.Table {
+		at := place{level, m.FileNum}
+		if t := placed[at]; t != nil {
+			delete(placed, at) // what is left over in the end has left its place
+			return t
+		}
+		if t := opened[m.FileNum]; t != nil {
+			return t
+		}
+		return anywhere[m.FileNum].In(level)
+	})
+	for at, t := range placed {
+		db.stats.retire(at.level, t)
+	}
+	db.swap(next)
+	db.pace()
+}
+
+// swap makes next the state that reads see. Called with mu held.
+func (db *DB) swap(next *tree.State) {
+	next.IgnoreFilters = db.o.DisableFilters
+	if old := db.state.Swap(next); old != nil {
+		db.trash.add([]*tree.State{old})
+	}
+}
+
+// note remembers a failure that changes nothing, for Metrics and Close.
+func (db *DB) note(err error) {
+	if err != nil {
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		db.stats.noted = err
+	}
+}

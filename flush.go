@@ -1,0 +1,162 @@
+package sievedb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"sievedb/compaction"
+	"sievedb/internal/commit"
+	"sievedb/internal/keys"
+	"sievedb/internal/manifest"
+	"sievedb/memtable"
+)
+
+// flushMemtables turns immutable memtables into tables of level 0, the oldest
+// first (invariant 13).
+func (db *DB) flushMemtables() {
+	var wait backoff
+	for {
+		db.mu.Lock()
+		for !db.closing && (len(db.immutables) == 0 || db.fatal.Load() != nil) {
+			db.cond.Wait()
+		}
+		if db.closing {
+			db.mu.Unlock()
+			return
+		}
+		oldest := db.immutables[0]
+		next := db.mutable.segment
+		if len(db.immutables) > 1 {
+			next = db.immutables[1].segment
+		}
+		// The input is fixed; what may be dropped from it is decided by who can
+		// read from now on (invariant 8).
+		readers := db.readers()
+		db.mu.Unlock()
+
+		err := db.flush(oldest, next, readers)
+		db.mu.Lock()
+		db.stats.flushError = err
+		if err == nil {
+			db.immutables = slices.Delete(db.immutables, 0, 1)
+			db.swapMemtables()
+		}
+		db.cond.Broadcast()
+		db.mu.Unlock()
+		if err != nil {
+			wait.failed(db.closingc)
+			continue
+		}
+		wait = 0
+	}
+}
+
+// readers returns the sequence numbers at which somebody may read: those of
+// the snapshots and the newest. Called with mu held.
+func (db *DB) readers() []keys.SeqNum {
+	seqs := slices.Clone(db.snapshots)
+	return slices.Compact(append(seqs, db.commit.Visible()))
+}
+
+// flush makes b a table of level 0; next is the oldest segment that is needed
+// after that.
+func (db *DB) flush(b buffer, next keys.FileNum, readers []keys.SeqNum) error {
+	out := db.newOutputs(0)
+	defer out.built()
+	if err := db.writeMemtable(b, readers, out); err != nil {
+		return err
+	}
+	err := db.edit(&manifest.Edit{Added: out.added, LastSeq: b.LargestSeq(), OldestSegment: next}, out.opened)
+	if err != nil {
+		return err // the outcome is unknown: the table stays (invariant 14)
+	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.stats.flushed(out.bytes())
+	return nil
+}
+
+// writeMemtable writes what readers can see of b to one table. If that fails,
+// nothing is left of it.
+func (db *DB) writeMemtable(b buffer, readers []keys.SeqNum, out *outputs) error {
+	it := b.NewIter(nil, keys.MaxSeqNum)
+	defer it.Close()
+	merger := compaction.NewMerger(it, compaction.MergeOptions{Snapshots: readers})
+	for ok := merger.First(); ok; ok = merger.Next() {
+		if err := out.add(merger.Key(), merger.Value()); err != nil {
+			return fmt.Errorf("flush: %w", out.discard(err))
+		}
+	}
+	err := merger.Error()
+	if err == nil {
+		err = out.finish()
+	}
+	if err != nil {
+		return fmt.Errorf("flush: %w", out.discard(err))
+	}
+	return nil
+}
+
+// Flush turns the memtable into a table, so that a later Open has no log to
+// replay, and returns when that is durable.
+func (db *DB) Flush(ctx context.Context) error {
+	last, err := db.rotateForFlush()
+	if err != nil || last == nil {
+		return err
+	}
+	return db.await(ctx, func() (bool, error) {
+		return !slices.ContainsFunc(db.immutables, func(b buffer) bool { return b.Table == last }), db.stats.flushError
+	})
+}
+
+// rotateForFlush makes the memtable immutable and returns the newest that
+// waits to be flushed, nil if there is nothing to flush.
+func (db *DB) rotateForFlush() (*memtable.Table, error) {
+	for {
+		if err := (writes{db}).Admit(0); err != nil {
+			return nil, err
+		}
+		db.commit.Lock.Lock()
+		err := db.writable()
+		if err == nil && !db.mutable.Empty() {
+			err = db.rotate()
+		}
+		db.mu.Lock()
+		var last *memtable.Table
+		if n := len(db.immutables); n > 0 {
+			last = db.immutables[n-1].Table
+		}
+		db.mu.Unlock()
+		db.commit.Lock.Unlock()
+		if !errors.Is(err, commit.ErrFull) {
+			return last, err
+		}
+	}
+}
+
+// await waits until done says so, fails, or the context or the store ends.
+// done is called with mu held, whenever something may have changed.
+func (db *DB) await(ctx context.Context, done func() (bool, error)) error {
+	stop := context.AfterFunc(ctx, func() {
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		db.cond.Broadcast()
+	})
+	defer stop()
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	for {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := db.writable(); err != nil {
+			return err
+		}
+		db.cond.Wait()
+	}
+}

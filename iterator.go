@@ -1,0 +1,196 @@
+package sievedb
+
+import (
+	"errors"
+	"iter"
+	"sync/atomic"
+
+	internal "sievedb/internal/iter"
+	"sievedb/internal/keys"
+	"sievedb/internal/tree"
+	"sievedb/sstable"
+)
+
+// Iterator walks over keys in order, in both directions, seeing the store as
+// it was when the iterator was made. A new one stands on no key. It is for one
+// goroutine at a time, and must be closed, unless All or Backward ran to their
+// end, which close it. Its errors, that of Scan included, are told by Err.
+//
+//	for k, v := range db.Scan(lo, hi).All() { … }
+//
+//	it := db.Scan(lo, hi)
+//	defer it.Close()
+//	for ok := it.SeekGE(key); ok; ok = it.Next() { use(it.Key(), it.Value()) }
+//	err := it.Err()
+type Iterator struct {
+	db      *DB
+	state   *tree.State // referenced until Close
+	visible *internal.Visible
+	stats   sstable.IterStats
+	err     error
+}
+
+// Scan returns an iterator over the keys k with lo <= k < hi; a nil hi is no
+// bound. The slices are copied.
+func (db *DB) Scan(lo, hi []byte) *Iterator { return db.scan(lo, hi, newest) }
+
+// Prefix returns an iterator over the keys that begin with prefix.
+func (db *DB) Prefix(prefix []byte) *Iterator { return db.Scan(prefix, prefixEnd(prefix)) }
+
+// All returns an iterator over all keys.
+func (db *DB) All() *Iterator { return db.Scan(nil, nil) }
+
+// prefixEnd returns the least key after all keys that begin with prefix, nil if
+// there is none.
+func prefixEnd(prefix []byte) []byte {
+	for n := len(prefix); n > 0; n-- {
+		if prefix[n-1] < 0xff {
+			end := append([]byte(nil), prefix[:n]...)
+			end[n-1]++
+			return end
+		}
+	}
+	return nil
+}
+
+func (db *DB) scan(lo, hi []byte, snapshot keys.SeqNum) *Iterator {
+	if err := db.usable(); err != nil {
+		return &Iterator{err: err}
+	}
+	it := &Iterator{db: db}
+	for it.state = db.state.Load(); !it.state.Acquire(); it.state = db.state.Load() {
+		// It was replaced meanwhile; the next one is there already.
+	}
+	if snapshot == newest { // after the state is pinned (invariant 1)
+		snapshot = db.commit.Visible()
+	}
+	lo = append([]byte(nil), lo...)
+	if hi != nil {
+		hi = append([]byte{}, hi...)
+	}
+	inputs := it.state.NewIters(tree.IterOptions{
+		Lower: lo, Upper: hi, Snapshot: snapshot, CommitLock: &db.commit.Lock, Stats: &it.stats,
+	})
+	it.visible = internal.NewVisible(internal.NewMerging(inputs...), internal.VisibleOptions{
+		Snapshot: snapshot, Lower: lo, Upper: hi,
+	})
+	return it
+}
+
+// ready reports whether the iterator may move.
+func (it *Iterator) ready() bool {
+	if it.err != nil || it.visible == nil {
+		return false
+	}
+	it.err = it.db.usable()
+	return it.err == nil
+}
+
+// First moves to the first key and reports whether there is one.
+func (it *Iterator) First() bool { return it.ready() && it.visible.First() }
+
+// Last moves to the last key and reports whether there is one.
+func (it *Iterator) Last() bool { return it.ready() && it.visible.Last() }
+
+// SeekGE moves to the first key at or after key.
+func (it *Iterator) SeekGE(key []byte) bool { return it.ready() && it.visible.SeekGE(key) }
+
+// SeekLT moves to the last key before key.
+func (it *Iterator) SeekLT(key []byte) bool { return it.ready() && it.visible.SeekLT(key) }
+
+// Next moves to the following key. On an iterator that stands on no key it
+// does nothing and returns false.
+func (it *Iterator) Next() bool { return it.ready() && it.visible.Next() }
+
+// Prev moves to the preceding key. On an iterator that stands on no key it
+// does nothing and returns false.
+func (it *Iterator) Prev() bool { return it.ready() && it.visible.Prev() }
+
+// Valid reports whether the iterator stands on a key.
+func (it *Iterator) Valid() bool { return it.err == nil && it.visible != nil && it.visible.Valid() }
+
+// Key returns the key that the iterator stands on, nil if on none. The slice
+// belongs to the iterator and is valid until it moves or is closed.
+func (it *Iterator) Key() []byte {
+	if !it.Valid() {
+		return nil
+	}
+	return it.visible.Key()
+}
+
+// Value returns the value of Key, nil if the iterator stands on no key. The
+// slice belongs to the iterator and is valid until it moves or is closed.
+func (it *Iterator) Value() []byte {
+	if !it.Valid() {
+		return nil
+	}
+	return it.visible.Value()
+}
+
+// Err returns the first failure, also after Close. ErrClosed says that the
+// store or the snapshot was closed.
+func (it *Iterator) Err() error {
+	if it.err != nil || it.visible == nil {
+		return it.err
+	}
+	return it.closedError(it.visible.Err())
+}
+
+// closedError turns the failure of a read for which Close took the file away
+// into ErrClosed.
+func (it *Iterator) closedError(err error) error {
+	if errors.Is(err, tree.ErrGone) && it.db.usable() != nil {
+		return ErrClosed
+	}
+	return err
+}
+
+// Close releases what the iterator holds and returns Err. It may be called
+// more than once.
+func (it *Iterator) Close() error {
+	if it.visible == nil {
+		return it.err
+	}
+	it.err = it.Err()
+	err := it.closedError(it.visible.Close())
+	skipped := it.visible.Skipped()
+	it.visible = nil
+	it.db.scans.add(&it.stats, skipped)
+	if err = errors.Join(err, it.state.Release()); it.err == nil {
+		it.err = err
+	}
+	it.state = nil
+	return it.err
+}
+
+// All yields the keys and values in ascending order, and closes the iterator.
+// The slices are valid during the iteration step. Look at Err afterwards.
+func (it *Iterator) All() iter.Seq2[[]byte, []byte] { return it.sequence(it.First, it.Next) }
+
+// Backward is All in descending order.
+func (it *Iterator) Backward() iter.Seq2[[]byte, []byte] { return it.sequence(it.Last, it.Prev) }
+
+func (it *Iterator) sequence(start, step func() bool) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		defer it.Close()
+		for ok := start(); ok; ok = step() {
+			if !yield(it.visible.Key(), it.visible.Value()) {
+				return
+			}
+		}
+	}
+}
+
+// scanCounts adds up what closed iterators did.
+type scanCounts struct {
+	blocksCached, blocksRead, bytesRead atomic.Uint64
+	tombstones, versions                atomic.Uint64
+}
+
+func (c *scanCounts) add(s *sstable.IterStats, skipped internal.Skipped) {
+	c.blocksCached.Add(s.BlocksCached)
+	c.blocksRead.Add(s.BlocksRead)
+	c.bytesRead.Add(s.BytesRead)
+	c.tombstones.Add(skipped.Tombstones)
+	c.versions.Add(skipped.Versions)
+}

@@ -1,0 +1,408 @@
+package sievedb
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"sievedb/vfs"
+)
+
+// TestModel does random operations on a store and on a sorted slice, and wants
+// no difference: reads by every entry point, in both directions, at the present
+// and on old snapshots, through flushes, compactions and reopening with other
+// options. Each option set is where one run starts.
+func TestModel(t *testing.T) {
+	seed := newSeed(t)
+	sets := optionSets()
+	for i, set := range sets {
+		t.Run(set.name, func(t *testing.T) {
+			var fs vfs.FS = vfs.NewMem()
+			dir := "/store"
+			if i%8 == 0 {
+				fs, dir = vfs.OS(), t.TempDir()
+			}
+			r := &modelRun{t: t, rng: newRand(seed + uint64(i)), fs: fs, dir: dir, sets: sets, set: set}
+			r.run(*modelOps / len(sets))
+		})
+	}
+}
+
+// modelRun is one store beside its model.
+type modelRun struct {
+	t    *testing.T
+	rng  *rand.Rand
+	fs   vfs.FS
+	dir  string
+	sets []optionSet
+	set  optionSet // in force
+
+	pool      [][]byte
+	db        *DB
+	model     model
+	snapshots []pinned
+	cursors   []*cursor
+	op        int
+	did       string
+}
+
+// pinned is a snapshot and what it should hold.
+type pinned struct {
+	*Snapshot
+	model model
+}
+
+// cursor is an iterator that stays open, and where it should stand.
+type cursor struct {
+	*Iterator
+	view model
+	at   int // in view; -1 is on no key
+}
+
+func (r *modelRun) run(ops int) {
+	r.pool = keyPool(r.rng, 300)
+	r.open()
+	for r.op = range ops {
+		r.step()
+	}
+	r.did = "the end"
+	r.check(checkAll(r.db, r.model))
+	r.reopen()
+	r.check(checkAll(r.db, r.model))
+	r.close()
+}
+
+func (r *modelRun) open() {
+	r.db = mustOpen(r.t, r.fs, r.dir, r.set.o)
+}
+
+func (r *modelRun) fail(format string, args ...any) {
+	r.t.Helper()
+	r.t.Fatalf("operation %d, with %s: %s: %s", r.op, r.set.name, r.did, fmt.Sprintf(format, args...))
+}
+
+func (r *modelRun) check(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.fail("%v", err)
+	}
+}
+
+// step does one operation; the weights keep reads and writes in balance.
+func (r *modelRun) step() {
+	switch n := r.rng.IntN(1000); {
+	case n < 280:
+		k, v := r.key(), r.value()
+		r.did = "put " + show(k, v)
+		r.check(r.db.Put(k, v))
+		r.model.put(k, v)
+	case n < 380:
+		k := r.key()
+		r.did = "delete " + show(k, nil)
+		r.check(r.db.Delete(k))
+		r.model.delete(k)
+	case n < 430:
+		r.batch()
+	case n < 650:
+		r.lookup()
+	case n < 750:
+		r.scan()
+	case n < 850:
+		r.move()
+	case n < 940:
+		r.atSnapshot()
+	case n < 960:
+		r.snapshot()
+	case n < 980:
+		r.did = "sync"
+		r.check(r.db.Sync())
+	case n < 990:
+		r.did = "flush"
+		r.check(r.db.Flush(context.Background()))
+	case n < 995:
+		lo, hi := r.bounds()
+		r.did = fmt.Sprintf("compact %.40q %.40q", lo, hi)
+		r.check(r.db.Compact(context.Background(), lo, hi))
+	case n < 997:
+		r.did = "compact all"
+		r.check(r.db.Compact(context.Background(), nil, nil))
+	default:
+		r.did = "reopen"
+		r.reopen()
+	}
+}
+
+// key returns a key of the pool; some are far more popular than others, so that
+// versions pile up.
+func (r *modelRun) key() []byte {
+	if r.rng.IntN(4) == 0 {
+		return r.pool[r.rng.IntN(8)]
+	}
+	return r.pool[r.rng.IntN(len(r.pool))]
+}
+
+func (r *modelRun) value() []byte {
+	n := r.rng.IntN(120)
+	switch r.rng.IntN(100) {
+	case 0:
+		n = 4000 + r.rng.IntN(20000)
+	case 1, 2, 3:
+		n = 0
+	}
+	v := make([]byte, n)
+	for i := range v {
+		v[i] = byte(r.op + i/7)
+	}
+	return v
+}
+
+func (r *modelRun) bounds() (lo, hi []byte) {
+	lo, hi = r.key(), r.key()
+	if r.rng.IntN(5) > 0 && bytes.Compare(lo, hi) > 0 {
+		lo, hi = hi, lo
+	}
+	if r.rng.IntN(6) == 0 {
+		hi = nil
+	}
+	if r.rng.IntN(6) == 0 {
+		lo = nil
+	}
+	return lo, hi
+}
+
+func (r *modelRun) batch() {
+	b := r.db.NewBatch()
+	next := r.model
+	n := r.rng.IntN(40)
+	for range n {
+		k := r.key()
+		if r.rng.IntN(3) == 0 {
+			b.Delete(k)
+			next.delete(k)
+			continue
+		}
+		v := r.value()
+		b.Put(k, v)
+		next.put(k, v)
+	}
+	d := Durability(r.rng.IntN(3))
+	r.did = fmt.Sprintf("apply %d with %v", n, d)
+	if b.Len() != n {
+		r.fail("the batch has %d", b.Len())
+	}
+	r.check(r.db.Apply(b, d))
+	r.model = next
+}
+
+// getter is what a store and a snapshot have in common.
+type getter interface {
+	Get(key []byte) ([]byte, error)
+	GetTo(dst, key []byte) ([]byte, error)
+	Has(key []byte) (bool, error)
+	Scan(lo, hi []byte) *Iterator
+	Prefix(prefix []byte) *Iterator
+	All() *Iterator
+}
+
+func (r *modelRun) lookup() { r.lookupIn(r.db, r.model, "the store") }
+
+func (r *modelRun) lookupIn(g getter, m model, where string) {
+	k := r.key()
+	if r.rng.IntN(3) == 0 { // most likely absent
+		k = append(bytes.Clone(k), byte(r.rng.IntN(256)))
+	}
+	i, found := m.search(k)
+	var want []byte
+	if found {
+		want = m[i].value
+	}
+	r.did = fmt.Sprintf("look in %s for %.40q", where, k)
+	has, err := g.Has(k)
+	r.check(err)
+	if has != found {
+		r.fail("has is %v", has)
+	}
+	dst := []byte("kept")
+	got, err := g.GetTo(dst, k)
+	if found && (err != nil || string(got) != "kept"+string(want)) || !found && (err != ErrNotFound || string(got) != "kept") {
+		r.fail("GetTo returns %.40q, %v, want %v %.40q", got, err, found, want)
+	}
+	got, err = g.Get(k)
+	if found && (err != nil || !bytes.Equal(got, want) || got == nil) || !found && (err != ErrNotFound || got != nil) {
+		r.fail("Get returns %.40q, %v, want %v %.40q", got, err, found, want)
+	}
+}
+
+func (r *modelRun) scan() { r.scanIn(r.db, r.model, "the store") }
+
+func (r *modelRun) scanIn(g getter, m model, where string) {
+	it, view := r.iterator(g, m, where)
+	limit := 1 + r.rng.IntN(len(view)+20)
+	i := 0
+	if r.rng.IntN(2) == 0 {
+		for k, v := range it.All() {
+			if i == len(view) || !bytes.Equal(k, view[i].key) || !bytes.Equal(v, view[i].value) {
+				r.fail("entry %d is %s, want %s", i, show(k, v), view.at(i))
+			}
+			if i++; i == limit {
+				break
+			}
+		}
+	} else {
+		r.did += " backward"
+		for k, v := range it.Backward() {
+			e := len(view) - 1 - i
+			if e < 0 || !bytes.Equal(k, view[e].key) || !bytes.Equal(v, view[e].value) {
+				r.fail("entry %d is %s, want %s", e, show(k, v), view.at(e))
+			}
+			if i++; i == limit {
+				break
+			}
+		}
+	}
+	r.check(it.Err())
+	if want := min(limit, len(view)); i != want {
+		r.fail("%d entries, want %d", i, want)
+	}
+}
+
+// iterator returns one by a random entry point, and what it should show.
+func (r *modelRun) iterator(g getter, m model, where string) (*Iterator, model) {
+	switch r.rng.IntN(4) {
+	case 0:
+		r.did = "all of " + where
+		return g.All(), m
+	case 1:
+		p := r.key()
+		p = p[:r.rng.IntN(len(p)+1)]
+		r.did = fmt.Sprintf("prefix %.40q of %s", p, where)
+		var view model
+		for _, e := range m {
+			if bytes.HasPrefix(e.key, p) {
+				view = append(view, e)
+			}
+		}
+		return g.Prefix(p), view
+	default:
+		lo, hi := r.bounds()
+		r.did = fmt.Sprintf("scan %.40q %.40q of %s", lo, hi, where)
+		return g.Scan(lo, hi), m.between(lo, hi)
+	}
+}
+
+// move moves one of the cursors a few steps, with turns.
+func (r *modelRun) move() {
+	if len(r.cursors) < 4 {
+		it, view := r.iterator(r.db, r.model, "the store, as a cursor")
+		r.cursors = append(r.cursors, &cursor{it, view, -1})
+	}
+	i := r.rng.IntN(len(r.cursors))
+	c := r.cursors[i]
+	for range 1 + r.rng.IntN(12) {
+		r.moveOnce(c)
+	}
+	if r.rng.IntN(10) == 0 {
+		r.check(c.Close())
+		r.cursors = append(r.cursors[:i], r.cursors[i+1:]...)
+	}
+}
+
+func (r *modelRun) moveOnce(c *cursor) {
+	var ok bool
+	n := len(c.view)
+	switch r.rng.IntN(10) {
+	case 0:
+		r.did = "cursor: first"
+		ok, c.at = c.First(), min(0, n-1)
+	case 1:
+		r.did = "cursor: last"
+		ok, c.at = c.Last(), n-1
+	case 2:
+		k := r.key()
+		r.did = fmt.Sprintf("cursor: seek %.40q", k)
+		ok = c.SeekGE(k)
+		if c.at, _ = c.view.search(k); c.at == n {
+			c.at = -1
+		}
+	case 3:
+		k := r.key()
+		r.did = fmt.Sprintf("cursor: seek before %.40q", k)
+		ok = c.SeekLT(k)
+		c.at, _ = c.view.search(k)
+		c.at--
+	case 4, 5, 6:
+		r.did = fmt.Sprintf("cursor: next from %d of %d", c.at, n)
+		ok = c.Next()
+		if c.at >= 0 {
+			if c.at++; c.at == n {
+				c.at = -1
+			}
+		}
+	default:
+		r.did = fmt.Sprintf("cursor: prev from %d of %d", c.at, n)
+		ok = c.Prev()
+		c.at = max(c.at-1, -1)
+	}
+	r.check(c.Err())
+	if want := c.at >= 0; ok != want || c.Valid() != want {
+		r.fail("stands on %s: %v, want %s", show(c.Key(), c.Value()), ok, c.view.at(c.at))
+	}
+	if ok && (!bytes.Equal(c.Key(), c.view[c.at].key) || !bytes.Equal(c.Value(), c.view[c.at].value)) {
+		r.fail("stands on %s, want %s", show(c.Key(), c.Value()), c.view.at(c.at))
+	}
+}
+
+// snapshot takes a snapshot, or closes one.
+func (r *modelRun) snapshot() {
+	if len(r.snapshots) < 3 || r.rng.IntN(2) == 0 && len(r.snapshots) < 10 {
+		r.did = "snapshot"
+		r.snapshots = append(r.snapshots, pinned{r.db.Snapshot(), r.model})
+		return
+	}
+	r.did = "close a snapshot"
+	i := r.rng.IntN(len(r.snapshots))
+	r.check(r.snapshots[i].Close())
+	r.snapshots = append(r.snapshots[:i], r.snapshots[i+1:]...)
+}
+
+func (r *modelRun) atSnapshot() {
+	if len(r.snapshots) == 0 {
+		return
+	}
+	s := r.snapshots[r.rng.IntN(len(r.snapshots))]
+	if r.rng.IntN(2) == 0 {
+		r.lookupIn(s, s.model, "a snapshot")
+	} else {
+		r.scanIn(s, s.model, "a snapshot")
+	}
+}
+
+func (r *modelRun) close() {
+	r.check(r.db.Close())
+	r.check(r.db.Close())
+	for _, c := range r.cursors {
+		if c.Next() || c.First() || !errors.Is(c.Err(), ErrClosed) || !errors.Is(c.Close(), ErrClosed) {
+			r.fail("an iterator of a closed store: %v", c.Err())
+		}
+	}
+	for _, s := range r.snapshots {
+		if _, err := s.Get(r.key()); !errors.Is(err, ErrClosed) {
+			r.fail("a snapshot of a closed store: %v", err)
+		}
+		r.check(s.Close())
+	}
+	r.cursors, r.snapshots = nil, nil
+}
+
+// reopen closes the store and opens it with other options.
+func (r *modelRun) reopen() {
+	r.close()
+	r.set = r.sets[r.rng.IntN(len(r.sets))]
+	r.open()
+	if r.rng.IntN(3) == 0 {
+		r.check(checkAll(r.db, r.model))
+	}
+}

@@ -1,0 +1,52 @@
+package sievedb
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// pacer delays writes so that they come no faster than a rate. The zero pacer
+// does not delay.
+type pacer struct {
+	picosPerByte atomic.Int64
+	slept        atomic.Int64 // nanoseconds, of all writers together
+
+	mu   sync.Mutex
+	next time.Time // guarded by mu: when the writes so far are paid for
+}
+
+// maxPace bounds the delay of one MiB to a second.
+const maxPace = 1e6
+
+// set sets the rate, in picoseconds for each byte; zero is no limit.
+func (p *pacer) set(picosPerByte float64) {
+	p.picosPerByte.Store(int64(min(picosPerByte, maxPace)))
+}
+
+// wait delays a write of sizeBytes bytes, or until closing. Delays too short to
+// sleep add up.
+func (p *pacer) wait(sizeBytes int64, closing <-chan struct{}) {
+	rate := p.picosPerByte.Load()
+	if rate == 0 {
+		return
+	}
+	now := time.Now()
+	p.mu.Lock()
+	if p.next.Before(now) {
+		p.next = now
+	}
+	p.next = p.next.Add(time.Duration(float64(sizeBytes) * float64(rate) / 1000))
+	delay := p.next.Sub(now)
+	p.mu.Unlock()
+	if delay < time.Millisecond {
+		return
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-closing:
+	case <-timer.C:
+	}
+	p.slept.Add(int64(time.Since(now)))
+}

@@ -1,0 +1,73 @@
+package sievedb
+
+import (
+	"errors"
+	"fmt"
+
+	"sievedb/filter"
+	"sievedb/internal/keys"
+	"sievedb/internal/tree"
+)
+
+// Get returns the value of key, in memory that belongs to the caller, or
+// ErrNotFound.
+func (db *DB) Get(key []byte) ([]byte, error) { return db.GetTo(nil, key) }
+
+// GetTo appends the value of key to dst and returns the result, or dst and
+// ErrNotFound. It allocates nothing if dst has room and the block is cached.
+func (db *DB) GetTo(dst, key []byte) ([]byte, error) {
+	return db.getTo(dst, key, newest)
+}
+
+func (db *DB) getTo(dst, key []byte, snapshot keys.SeqNum) ([]byte, error) {
+	value, found, err := db.get(dst, key, snapshot, false)
+	if err == nil && !found {
+		err = ErrNotFound
+	}
+	if err == nil && value == nil {
+		value = []byte{} // there, and empty: not nil
+	}
+	return value, err
+}
+
+// Has reports whether key is in the store. It is exact, costs the disk reads
+// of Get, and copies no value.
+func (db *DB) Has(key []byte) (bool, error) {
+	_, found, err := db.get(nil, key, newest, true)
+	return found, err
+}
+
+// newest stands for the newest published sequence number.
+const newest = keys.MaxSeqNum
+
+// get is the point lookup behind every entry point. It takes no lock and no
+// reference; when a table's file is given up under its eyes, it starts again.
+func (db *DB) get(dst, key []byte, snapshot keys.SeqNum, existsOnly bool) (value []byte, found bool, err error) {
+	if err := db.usable(); err != nil {
+		return dst, false, err
+	}
+	if len(key) > MaxKeyBytes {
+		return dst, false, nil // it cannot be there
+	}
+	hash := filter.Hash(key)
+	for {
+		// The state first, then the sequence number (invariant 1): the other
+		// way round, a compaction in between may have dropped the version that
+		// this sequence number sees.
+		s := db.state.Load()
+		seq := snapshot
+		if seq == newest {
+			seq = db.commit.Visible()
+		}
+		value, found, err = s.Get(dst, key, hash, seq, existsOnly)
+		if err == nil || !errors.Is(err, tree.ErrGone) {
+			return value, found, err
+		}
+		if err := db.usable(); err != nil {
+			return dst, false, err
+		}
+		if db.state.Load() == s {
+			return dst, false, fmt.Errorf("looking for %.64q: %w", key, err)
+		}
+	}
+}

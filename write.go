@@ -1,0 +1,273 @@
+package sievedb
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"sievedb/internal/batch"
+	"sievedb/internal/commit"
+	"sievedb/internal/keys"
+	"sievedb/internal/manifest"
+	"sievedb/memtable"
+)
+
+// Batch collects writes that Apply makes as one: after a crash either all of
+// them are there or none. Make it with DB.NewBatch; it is for one goroutine at
+// a time. It may be larger than a memtable.
+type Batch struct {
+	ops batch.Batch
+	err error // the first write that was refused
+}
+
+// NewBatch returns an empty batch.
+func (db *DB) NewBatch() *Batch { return &Batch{} }
+
+// MaxBatchBytes bounds the encoded size of a batch, in bytes.
+const MaxBatchBytes = 1 << 32
+
+// Put adds a put; it copies key and value. A key or value that is too long, or
+// one too many for the batch, is reported by Apply.
+func (b *Batch) Put(key, value []byte) {
+	if b.accept(checkKey(key)) && b.accept(checkValue(value)) && b.accept(b.checkSize(len(key)+len(value))) {
+		b.ops.Put(key, value)
+	}
+}
+
+// Delete adds a delete; it copies key.
+func (b *Batch) Delete(key []byte) {
+	if b.accept(checkKey(key)) && b.accept(b.checkSize(len(key))) {
+		b.ops.Delete(key)
+	}
+}
+
+func (b *Batch) checkSize(more int) error {
+	const perOp = 16 // at most, for kind and lengths
+	if uint64(len(b.ops.Ops()))+uint64(more)+perOp > MaxBatchBytes || b.ops.Count() == math.MaxUint32 {
+		return fmt.Errorf("%w: a batch of more than %d bytes", ErrInvalidArgument, uint64(MaxBatchBytes))
+	}
+	return nil
+}
+
+func (b *Batch) accept(err error) bool {
+	if err != nil && b.err == nil {
+		b.err = fmt.Errorf("operation %d of the batch: %w", b.ops.Count(), err)
+	}
+	return err == nil
+}
+
+// Len returns the number of writes in the batch.
+func (b *Batch) Len() int { return int(b.ops.Count()) }
+
+// SizeBytes returns the encoded size of the batch, in bytes.
+func (b *Batch) SizeBytes() int { return len(b.ops.Ops()) }
+
+// Reset empties the batch for another use.
+func (b *Batch) Reset() {
+	b.ops.Reset()
+	b.err = nil
+}
+
+func checkKey(key []byte) error {
+	if len(key) > MaxKeyBytes {
+		return fmt.Errorf("%w: a key of %d bytes, the limit is %d", ErrInvalidArgument, len(key), MaxKeyBytes)
+	}
+	return nil
+}
+
+func checkValue(value []byte) error {
+	if len(value) > MaxValueBytes {
+		return fmt.Errorf("%w: a value of %d bytes, the limit is %d", ErrInvalidArgument, len(value), MaxValueBytes)
+	}
+	return nil
+}
+
+// Put sets the value of key. With the store's durability at SyncAlways it
+// returns once that survives a crash. It copies both slices. A write that
+// returned an error other than ErrInvalidArgument, ErrClosed and ErrReadOnly
+// may still be found after a restart.
+func (db *DB) Put(key, value []byte) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if err := checkValue(value); err != nil {
+		return err
+	}
+	b := scratch.Get().(*batch.Batch)
+	b.Reset()
+	b.Put(key, value)
+	return db.applyScratch(b)
+}
+
+// Delete removes key; that it is not there is no error. Its durability and its
+// errors are those of Put.
+func (db *DB) Delete(key []byte) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	b := scratch.Get().(*batch.Batch)
+	b.Reset()
+	b.Delete(key)
+	return db.applyScratch(b)
+}
+
+// scratch holds batches of single writes. Those that grew large are not kept.
+var scratch = sync.Pool{New: func() any { return new(batch.Batch) }}
+
+func (db *DB) applyScratch(b *batch.Batch) error {
+	err := db.apply(b, StoreDefault)
+	if len(b.Ops()) <= 64<<10 {
+		scratch.Put(b)
+	}
+	return err
+}
+
+// Apply makes all writes of b, in their order and as one, with durability d.
+// b stays as it is and may be applied again. An empty batch does nothing. The
+// errors are those of Put; if one write of b was refused, none is made.
+func (db *DB) Apply(b *Batch, d Durability) error {
+	if b.err != nil {
+		return b.err
+	}
+	if d > SyncNever {
+		return fmt.Errorf("%w: %v", ErrInvalidArgument, d)
+	}
+	if b.ops.Count() == 0 {
+		return db.writable()
+	}
+	return db.apply(&b.ops, d)
+}
+
+func (db *DB) apply(b *batch.Batch, d Durability) error {
+	if d == StoreDefault {
+		d = db.o.Durability
+	}
+	return db.logFailure(db.commit.Commit(b, d == SyncAlways))
+}
+
+// logFailure makes the store read-only if err comes from the log itself, or
+// says that log and memtable have parted.
+func (db *DB) logFailure(err error) error {
+	if errors.Is(err, commit.ErrApply) || err != nil && db.log.Err() != nil && db.usable() == nil {
+		return db.fail(err)
+	}
+	return err
+}
+
+// Sync returns once every write that returned before is durable.
+func (db *DB) Sync() error {
+	if err := db.writable(); err != nil {
+		return err
+	}
+	return db.logFailure(db.log.Sync(db.log.End()))
+}
+
+// writes is the DB as the owner of its commit pipeline.
+type writes struct{ *DB }
+
+// Admit slows writers down when level 0 grows, and holds them up while there is
+// no room for another memtable.
+func (db writes) Admit(sizeBytes int64) error {
+	if err := db.writable(); err != nil {
+		return err
+	}
+	db.pacer.wait(sizeBytes, db.closingc)
+	if !db.full.Load() {
+		return nil
+	}
+	return db.awaitSpace()
+}
+
+// Room returns the memtable for a batch, after changing to a new one if it
+// would grow too large. A batch that is larger than a memtable gets one of its
+// own (invariant 13).
+func (db writes) Room(sizeBytes int64) (*memtable.Table, error) {
+	if err := db.writable(); err != nil {
+		return nil, err
+	}
+	if db.mutable.Empty() || db.mutable.SizeBytes()+sizeBytes <= db.o.MemtableBytes {
+		return db.mutable.Table, nil
+	}
+	if err := db.rotate(); err != nil {
+		return nil, err
+	}
+	return db.mutable.Table, nil
+}
+
+// rotate makes the mutable memtable immutable and starts another, with a
+// segment of its own, or returns commit.ErrFull if too many wait to be flushed.
+// Called with the commit lock held.
+func (db *DB) rotate() error {
+	db.mu.Lock()
+	if db.crowded() {
+		db.full.Store(true)
+		db.mu.Unlock()
+		return commit.ErrFull
+	}
+	db.mu.Unlock()
+	num := db.newFileNum()
+	if err := db.log.Rotate(num, func(old keys.FileNum, size int64) error {
+		return db.edit(&manifest.Edit{
+			AddedSegments:  []keys.FileNum{num},
+			SealedSegments: []manifest.SealedSegment{{FileNum: old, SizeBytes: uint64(size)}},
+		}, nil)
+	}); err != nil {
+		return db.fail(err)
+	}
+	db.mutable.Freeze()
+	next := buffer{memtable.New(memtable.Options{SizeHintBytes: db.o.MemtableBytes}), num}
+
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.immutables = append(db.immutables, db.mutable)
+	db.mutable = next
+	db.swapMemtables()
+	db.cond.Broadcast()
+	return nil
+}
+
+// maxImmutables is the number of memtables that may wait to be flushed.
+const maxImmutables = 2
+
+// crowded reports whether there is no room for another memtable: too many wait
+// to be flushed, or level 0 is too long. Called with mu held.
+func (db *DB) crowded() bool {
+	return len(db.immutables) >= maxImmutables || len(db.state.Load().L0) >= db.o.L0StopTables
+}
+
+// awaitSpace waits while the store is crowded. It does not wait for what fails
+// at present: a full disk is an error of the write, not a hang.
+func (db *DB) awaitSpace() error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	var start time.Time
+	for db.crowded() {
+		if err := db.writable(); err != nil {
+			return err
+		}
+		if err := db.stats.failing(); err != nil {
+			return fmt.Errorf("no room for the write: %w", err)
+		}
+		if start.IsZero() {
+			start = time.Now()
+			db.stats.stalls++
+		}
+		db.cond.Wait()
+	}
+	db.full.Store(false)
+	if !start.IsZero() {
+		db.stats.stalled += time.Since(start)
+	}
+	return nil
+}
+
+// swapMemtables installs the memtables as they are now. Called with mu held.
+func (db *DB) swapMemtables() {
+	newestFirst := make([]*memtable.Table, len(db.immutables))
+	for i, b := range db.immutables {
+		newestFirst[len(db.immutables)-1-i] = b.Table
+	}
+	db.swap(db.state.Load().WithMemtables(db.mutable.Table, newestFirst))
+}
