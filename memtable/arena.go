@@ -49,15 +49,16 @@ type arena struct {
 	sizeBytes atomic.Int64 // of all chunks
 
 	// The writer's lock guards the rest.
-	chunkBytes int // bound of an ordinary chunk
-	nextBytes  int // size of the next ordinary chunk
-	current    int // number of the chunk that is being filled
-	used       int // bytes of it that are taken
+	chunkBytes int   // bound of an ordinary chunk
+	hintBytes  int64 // what the arena is expected to reach
+	nextBytes  int   // size of the next ordinary chunk
+	current    int   // number of the chunk that is being filled
+	used       int   // bytes of it that are taken
 }
 
 // init sizes the chunks for an arena that is expected to reach sizeHintBytes.
 func (a *arena) init(sizeHintBytes int64) {
-	a.chunkBytes = maxChunkBytes
+	a.chunkBytes, a.hintBytes = maxChunkBytes, sizeHintBytes
 	for sizeHintBytes > 0 && a.chunkBytes > minChunkBytes && int64(a.chunkBytes) > sizeHintBytes/8 {
 		a.chunkBytes /= 2
 	}
@@ -105,7 +106,11 @@ func (a *arena) addChunk(n int) error {
 	// append may write behind the published slice, where nobody reads yet.
 	dir = append(dir, newChunk(n))
 	a.directory.Store(&dir)
-	a.sizeBytes.Add(int64(n))
+	if a.sizeBytes.Add(int64(n)) > 2*a.hintBytes {
+		// One batch can outgrow any expectation: then the number of chunks is
+		// what runs out, not their size.
+		a.chunkBytes = maxChunkBytes
+	}
 	return nil
 }
 

@@ -150,14 +150,20 @@ func TestSizes(t *testing.T) {
 
 // TestFull fills the directory of chunks, and asks for too large a record.
 func TestFull(t *testing.T) {
-	tab := New(Options{SizeHintBytes: 1})
-	value := make([]byte, minChunkBytes/4)
+	tab := New(Options{})
+	value := make([]byte, maxChunkBytes/4)
 	seq := keys.SeqNum(1)
-	for ; seq < maxChunks; seq++ {
-		put(t, tab, []byte("k"), seq, value)
+	put(t, tab, []byte("k"), seq, value)
+	dir := *tab.arena.directory.Load()
+	for len(dir) < maxChunks-1 {
+		dir = append(dir, chunk{})
 	}
+	tab.arena.directory.Store(&dir)
+	seq++
+	put(t, tab, []byte("k"), seq, value)
+	seq++
 	err := tab.Add([]byte("k"), xxhash.Sum64String("k"), keys.MakeTrailer(seq, keys.KindPut), value)
-	if !errors.Is(err, ErrFull) || tab.Len() != maxChunks-1 {
+	if !errors.Is(err, ErrFull) || tab.Len() != 2 {
 		t.Errorf("Add beyond the last chunk: %v, %d entries", err, tab.Len())
 	}
 	if _, trailer, ok := tab.Get([]byte("k"), xxhash.Sum64String("k"), keys.MaxSeqNum); !ok || trailer.SeqNum() != seq-1 {
@@ -165,6 +171,18 @@ func TestFull(t *testing.T) {
 	}
 	if _, err := New(Options{}).arena.alloc(maxRecordBytes + 1); !errors.Is(err, ErrFull) {
 		t.Errorf("a record of %d bytes: %v", maxRecordBytes+1, err)
+	}
+}
+
+// A small table that one batch makes large must not run out of chunks: once it
+// outgrew its hint, chunks have full size.
+func TestChunksGrowBeyondTheHint(t *testing.T) {
+	tab := New(Options{SizeHintBytes: 1})
+	for seq := keys.SeqNum(1); seq <= 20_000; seq++ {
+		put(t, tab, []byte("k"), seq, make([]byte, 1000))
+	}
+	if n := len(*tab.arena.directory.Load()); n > 60 {
+		t.Errorf("%d chunks for 20 MB", n)
 	}
 }
 
