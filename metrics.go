@@ -124,15 +124,17 @@ type Metrics struct {
 	// Runs is the read amplification: how many sorted runs (memtables with
 	// entries, tables of level 0, levels with tables) a lookup may have to ask.
 	Runs int
-	// WriteAmplification is the bytes written to log and tables for each byte
-	// of user writes, log framing included.
+	// WriteAmplification is the bytes written to log and tables for each of
+	// WrittenBytes.
 	WriteAmplification float64
 	// SpaceAmplification is the bytes of all tables for each byte of the
 	// bottom level, which holds about one version of each key.
 	SpaceAmplification float64
 
+	// Batches are the writes and batches applied; WrittenBytes their keys and
+	// values, with a few bytes for each operation.
+	Batches, WrittenBytes         uint64
 	LogBytes, LogSyncs, LogWrites uint64
-	Batches                       uint64
 	Flushes, FlushedBytes         uint64
 	Compactions, TrivialMoves     uint64
 	CompactedBytes                uint64 // written by compactions
@@ -270,13 +272,14 @@ func (db *DB) Metrics() Metrics {
 		m.Runs++
 	}
 	log := db.log.Metrics()
-	m.LogBytes, m.LogSyncs, m.LogWrites, m.Batches = log.AppendedBytes, log.Syncs, log.Writes, log.Appends
+	m.Batches, m.WrittenBytes = log.Appends, log.BodyBytes
+	m.LogBytes, m.LogSyncs, m.LogWrites = log.AppendedBytes, log.Syncs, log.Writes
 	m.Flushes, m.FlushedBytes = st.flushes, st.flushedBytes
 	m.Compactions, m.TrivialMoves = st.compactions, st.moves
 	m.CompactedBytes, m.CompactionReadBytes = st.written, st.merged
 	m.CompactionDebtBytes = compaction.Debt(s.Version, db.shape())
-	if m.LogBytes > 0 {
-		m.WriteAmplification = float64(m.LogBytes+m.FlushedBytes+m.CompactedBytes) / float64(m.LogBytes)
+	if m.WrittenBytes > 0 {
+		m.WriteAmplification = float64(m.LogBytes+m.FlushedBytes+m.CompactedBytes) / float64(m.WrittenBytes)
 	}
 	if n := len(s.Runs); n > 0 {
 		m.SpaceAmplification = float64(m.Disk.Tables) / float64(m.Levels[s.Runs[n-1].Tables[0].Level].Bytes)

@@ -41,8 +41,8 @@ func (m Metrics) String() string {
 	row("total", &all)
 
 	fmt.Fprintf(&b, "amplification: write %.2f  read %d runs  space %.2f\n", m.WriteAmplification, m.Runs, m.SpaceAmplification)
-	fmt.Fprintf(&b, "writes: %s batches  log %s in %s writes, %s syncs  flushed %s in %d  compacted %s from %s in %d, %d moved, debt %s\n",
-		count(m.Batches), size(m.LogBytes), count(m.LogWrites), count(m.LogSyncs), size(m.FlushedBytes), m.Flushes,
+	fmt.Fprintf(&b, "writes: %s batches of %s  log %s in %s writes, %s syncs  flushed %s in %d  compacted %s from %s in %d, %d moved, debt %s\n",
+		count(m.Batches), size(m.WrittenBytes), size(m.LogBytes), count(m.LogWrites), count(m.LogSyncs), size(m.FlushedBytes), m.Flushes,
 		size(m.CompactedBytes), size(m.CompactionReadBytes), m.Compactions, m.TrivialMoves, size(m.CompactionDebtBytes))
 	fmt.Fprintf(&b, "scans: %s blocks cached, %s read (%s)  passed over %s tombstones, %s versions\n",
 		count(m.ScanBlocksCached), count(m.ScanBlocksRead), size(m.ScanBytesRead), count(m.ScanTombstones), count(m.ScanVersions))

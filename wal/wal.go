@@ -80,7 +80,8 @@ type Log struct {
 // Metrics counts what a log did since Create.
 type Metrics struct {
 	Appends       uint64
-	AppendedBytes uint64 // with framing
+	BodyBytes     uint64 // of the records' bodies
+	AppendedBytes uint64 // with heads and framing
 	Writes        uint64 // calls of the file system that wrote
 	Syncs         uint64
 }
@@ -143,6 +144,7 @@ func (l *Log) Append(head, body []byte, willSync bool) (Position, error) {
 	after := len(l.pending)
 	l.appended += Position(after - before)
 	l.metrics.Appends++
+	l.metrics.BodyBytes += uint64(len(body))
 	l.metrics.AppendedBytes += uint64(after - before)
 	pos := l.appended
 	l.mu.Unlock()
