@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"sync"
 
 	"sievedb/internal/keys"
@@ -187,12 +188,23 @@ func (l *Log) Flush() error {
 func (l *Log) reach(pos Position, mark *Position, sync bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for *mark < pos {
+	for gather := sync; *mark < pos; {
 		if l.err != nil {
 			return l.err
 		}
 		if l.busy {
 			l.cond.Wait()
+			continue
+		}
+		if gather {
+			// Those whom the last sync served are about to append again. Let
+			// them, or they miss this sync and groups alternate between one
+			// record and all the others.
+			end := l.appended
+			l.mu.Unlock()
+			runtime.Gosched()
+			l.mu.Lock()
+			gather = l.appended > end
 			continue
 		}
 		l.work(func(f vfs.File, buf []byte) error {
