@@ -118,6 +118,7 @@ func (db *DB) noStore() (*manifest.State, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+	foreign, others := "", false
 	for _, name := range names {
 		switch kind, _ := parseName(name); kind {
 		case kindTable, kindSegment:
@@ -130,9 +131,16 @@ func (db *DB) noStore() (*manifest.State, error) {
 				return nil, err
 			}
 			if !ours {
-				return nil, fmt.Errorf("%w: %s belongs to another program", ErrFormat, name)
+				foreign = name
 			}
+		case kindOther:
+			others = others || name != lockName
 		}
+	}
+	// A manifest alone, whatever it holds, may be one of ours that a crash left
+	// full of garbage before the store was made.
+	if foreign != "" && others {
+		return nil, fmt.Errorf("%w: %s belongs to another program", ErrFormat, foreign)
 	}
 	if db.o.MustExist {
 		return nil, fmt.Errorf("%w: MustExist is set and there is no store", fs.ErrNotExist)
