@@ -157,12 +157,11 @@ type recovery struct {
 	db    *DB
 	state *manifest.State
 
-	nextFile keys.FileNum
-	lastSeq  keys.SeqNum
-	buffer   buffer // being filled from the log
-	version  *manifest.Version
-	opened   map[keys.FileNum]*tree.Table // that the recovery wrote
-	log      *wal.Log
+	lastSeq keys.SeqNum
+	buffer  buffer // being filled from the log
+	version *manifest.Version
+	opened  map[keys.FileNum]*tree.Table // every table of version
+	log     *wal.Log
 }
 
 func (r *recovery) run() (err error) {

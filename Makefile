@@ -1,0 +1,36 @@
+# Everything a change needs is in .ci/run; these are its parts, and what takes
+# too long for it.
+
+FUZZTIME ?= 30s
+BENCHTIME ?= 1s
+
+.PHONY: ci test race lint fuzz bench long big
+
+ci:
+	bash .ci/run
+
+test:
+	go test ./...
+
+race:
+	go test -race ./...
+
+lint:
+	bash .ci/run gofmt vet staticcheck lint tidy
+
+# Each target in turn, FUZZTIME long.
+fuzz:
+	bash .ci/fuzz $(FUZZTIME)
+
+bench:
+	go test -run='^$$' -bench=. -benchmem -benchtime=$(BENCHTIME) ./...
+
+# The model test with a million operations, and a hundred rounds of killing a
+# process that writes: TestKill takes its number of rounds from the same flag.
+long:
+	go test -count=1 -timeout=2h -run='^(TestModel|TestKill)$$' . -sievedb.ops=1000000
+
+# Ten million keys: open in two seconds, 400 MB of memory. Needs 4 GB of disk in
+# TMPDIR and some minutes.
+big:
+	go test -count=1 -timeout=1h -tags=big -run='^TestBig$$' -v .
