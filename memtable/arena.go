@@ -19,7 +19,9 @@ const (
 	minChunkBytes = 4 << 10
 	firstChunk    = 16 << 10
 
-	maxRecordBytes = 1 << 30 // a record's length fits an int of 32 bits
+	// A header, the longest key and the longest value of the store, which
+	// still fits an int of 32 bits.
+	maxRecordBytes = recordHeader + 1<<16 + 1<<30
 )
 
 // chunk is one piece of the arena, seen as words for the atomic heads and as

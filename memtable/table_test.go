@@ -169,6 +169,9 @@ func TestFull(t *testing.T) {
 	if _, trailer, ok := tab.Get([]byte("k"), xxhash.Sum64String("k"), keys.MaxSeqNum); !ok || trailer.SeqNum() != seq-1 {
 		t.Errorf("Get from a full table: %s, %v", trailer, ok)
 	}
+	if _, err := New(Options{}).arena.alloc(recordHeader + 1<<16 + 1<<30); err != nil {
+		t.Errorf("a value of 1 GiB beside the longest key: %v", err)
+	}
 	if _, err := New(Options{}).arena.alloc(maxRecordBytes + 1); !errors.Is(err, ErrFull) {
 		t.Errorf("a record of %d bytes: %v", maxRecordBytes+1, err)
 	}

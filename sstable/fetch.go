@@ -1,9 +1,13 @@
 package sstable
 
 import (
+	"bytes"
+	"fmt"
+	"slices"
 	"sync"
 
 	"sievedb/internal/cache"
+	"sievedb/internal/corrupt"
 	"sievedb/sstable/internal/block"
 )
 
@@ -66,7 +70,7 @@ func (r *Reader) admit(i int, frame []byte, cold bool) (cache.Handle, error) {
 	}
 	h := r.cache.Reserve(r.cacheID, f.offset, n)
 	if err = decodePayload(h.Bytes(), payload, c); err == nil {
-		err = block.Validate(h.Bytes())
+		err = r.validate(i, h.Bytes())
 	}
 	if err != nil {
 		h.Release()
@@ -74,6 +78,28 @@ func (r *Reader) admit(i int, frame []byte, cold bool) (cache.Handle, error) {
 	}
 	h.Publish(&r.index.hints[i], cold)
 	return h, nil
+}
+
+// validate checks decoded block i by itself, and that its keys lie where the
+// index has them: what a seek finds must not lie before what led to it, or a
+// scan goes round for ever.
+func (r *Reader) validate(i int, data []byte) error {
+	if err := block.Validate(data); err != nil {
+		return err
+	}
+	b := block.Of(data)
+	suffix, _, _ := b.Entry(0)
+	first := slices.Concat(b.Prefix(), suffix)
+	suffix, _, _ = b.Entry(b.Len() - 1)
+	last := slices.Concat(b.Prefix(), suffix)
+	at := r.index.find(first)
+	switch {
+	case at < i && !r.index.endsWith(i-1, first), r.index.find(last) > i:
+		return corrupt.At(0, "keys of data block", fmt.Sprintf("those of block %d", i), fmt.Sprintf("%.64q to %.64q", first, last))
+	case i == 0 && !bytes.Equal(first, r.props.SmallestKey):
+		return corrupt.At(0, "first key", fmt.Sprintf("%.64q", r.props.SmallestKey), fmt.Sprintf("%.64q", first))
+	}
+	return nil
 }
 
 // IterStats counts what an iterator did to get its blocks. The iterator's
@@ -162,7 +188,7 @@ func (f *fetcher) getPrivate(i int) ([]byte, error) {
 		}
 		payload = f.decoded
 	}
-	if err := block.Validate(payload); err != nil {
+	if err := f.r.validate(i, payload); err != nil {
 		return nil, f.r.locateIn(err, h.offset, c)
 	}
 	return payload, nil

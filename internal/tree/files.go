@@ -77,7 +77,8 @@ func (f *file) ReadAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	n, err := f.handle.ReadAt(p, off)
-	return n, errors.Join(corrupt.In(err, f.files.name(f.num), 0), f.unpin())
+	_ = f.unpin() // what closing a file that was only read may report concerns nobody
+	return n, corrupt.In(err, f.files.name(f.num), 0)
 }
 
 func (f *file) pin() error {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"sievedb/internal/cache"
+	"sievedb/internal/corrupt"
 	"sievedb/internal/iter"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
@@ -40,6 +41,12 @@ func (fs *Files) OpenTable(meta *manifest.TableMeta, level int, blocks *cache.Ca
 	})
 	if err != nil {
 		return nil, err
+	}
+	// The tree seeks by the manifest's bounds: content beyond them would send a
+	// scan of the run in circles.
+	if p := r.Properties(); !bytes.Equal(p.SmallestKey, meta.Smallest) || !bytes.Equal(p.LargestKey, meta.Largest) {
+		return nil, corrupt.In(corrupt.At(0, "bounds of the table", fmt.Sprintf("%.64q to %.64q", meta.Smallest, meta.Largest),
+			fmt.Sprintf("%.64q to %.64q", p.SmallestKey, p.LargestKey)), fs.name(meta.FileNum), 0)
 	}
 	return &Table{Meta: meta, Level: level, Reader: r, life: &lifetime{file: f}}, nil
 }
