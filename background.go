@@ -131,16 +131,21 @@ func (db *DB) emptyTrash() {
 		for _, name := range names {
 			db.remove(name)
 		}
+		db.events.deliver()
 	}
 }
 
 // remove removes an obsolete file. If that fails the file stays, and the next
 // open tries again; Metrics counts it.
 func (db *DB) remove(name string) {
-	if err := db.fs.Remove(db.path(name)); err != nil {
+	err := db.fs.Remove(db.path(name))
+	if err != nil {
 		db.trash.mu.Lock()
 		db.trash.kept++
 		db.trash.mu.Unlock()
+	}
+	if kind, num := parseName(name); kind == kindTable {
+		db.events.tableDeleted(num, err)
 	}
 }
 

@@ -21,6 +21,7 @@ type job struct {
 	compaction.Plan
 	state   *tree.State   // holds the inputs
 	readers []keys.SeqNum // copied after the inputs were fixed (invariant 8)
+	info    CompactionInfo
 }
 
 // manualRequest is a call of Compact that waits.
@@ -40,22 +41,26 @@ func (db *DB) compactTables(l0Only bool) {
 		if !ok {
 			return
 		}
+		db.compactionBegins(j.info)
 		start := time.Now()
-		written, err := db.run(j)
-		err = errors.Join(err, j.state.Release())
+		j.info.Err = db.run(j)
+		j.info.Duration = time.Since(start)
+		err := j.info.Err
+		db.compactionEnds(j.info) // before anybody is told that the inputs are deleted
+		db.note(j.state.Release())
 
 		db.mu.Lock()
 		i := slices.IndexFunc(db.running, func(r compaction.Reservation) bool {
 			return r.StartLevel == j.Reservation.StartLevel && r.OutputLevel == j.Reservation.OutputLevel && bytes.Equal(r.Keys.Lo, j.Reservation.Keys.Lo)
 		})
 		db.running = slices.Delete(db.running, i, i+1)
-		db.stats.compacted(&j.Plan, written, time.Since(start), err)
-		if !errors.Is(err, ErrClosed) { // interrupted by Close, which is no failure
-			db.note(err)
-		}
+		db.stats.compacted(&j.Plan, j.info.OutputBytes, j.info.Duration, err)
 		db.pace()
 		db.cond.Broadcast()
 		db.mu.Unlock()
+		db.backgroundError(err)
+		db.events.badFilters(db.state.Load())
+		db.events.deliver()
 		if err != nil && !errors.Is(err, ErrClosed) {
 			wait.failed(db.closingc)
 			continue
@@ -88,7 +93,7 @@ func (db *DB) pick(l0Only bool) (*job, bool) {
 		return nil, false
 	}
 	db.running = append(db.running, plan.Reservation)
-	return &job{Plan: plan, state: s, readers: db.readers()}, true
+	return &job{Plan: plan, state: s, readers: db.readers(), info: compactionInfo(&plan)}, true
 }
 
 // shape is what the options say about the shape of the tree.
@@ -101,8 +106,8 @@ func (db *DB) shape() compaction.Config {
 	}
 }
 
-// run does j and returns the bytes that it wrote.
-func (db *DB) run(j *job) (written uint64, err error) {
+// run does j and notes in j.info what it wrote.
+func (db *DB) run(j *job) error {
 	e := &manifest.Edit{}
 	for i, level := range []int{j.StartLevel, j.OutputLevel} {
 		for _, m := range j.Inputs[i] {
@@ -113,15 +118,16 @@ func (db *DB) run(j *job) (written uint64, err error) {
 		for _, m := range j.Inputs[0] {
 			e.Added = append(e.Added, manifest.LevelTable{Level: j.OutputLevel, Meta: m})
 		}
-		return 0, db.edit(e, nil)
+		return db.edit(e, nil)
 	}
 	out := db.newOutputs(j.OutputLevel)
 	defer out.built()
 	if err := db.merge(j, out); err != nil {
-		return 0, fmt.Errorf("compaction (%v): %w", &j.Plan, out.discard(err))
+		return fmt.Errorf("compaction (%v): %w", &j.Plan, out.discard(err))
 	}
 	e.Added = out.added
-	return out.bytes(), db.edit(e, out.opened)
+	j.info.wrote(out.added)
+	return db.edit(e, out.opened)
 }
 
 // merge writes the entries of j's inputs that somebody can still need.
@@ -151,6 +157,7 @@ func (db *DB) merge(j *job, out *outputs) error {
 	if err := merger.Error(); err != nil {
 		return err
 	}
+	j.info.Dropped = merger.Stats().Shadowed + merger.Stats().Tombstones
 	return out.finish()
 }
 
@@ -198,7 +205,9 @@ func (db *DB) Compact(ctx context.Context, lo, hi []byte) error {
 // writes slow down before they stop. Called with mu held.
 func (db *DB) pace() {
 	x, slow, stop := len(db.state.Load().L0), db.o.L0SlowTables, db.o.L0StopTables
-	if x < slow || stop == slow {
+	slowing := x >= slow && stop > slow
+	db.slowing(slowing)
+	if !slowing {
 		db.pacer.set(0)
 		return
 	}

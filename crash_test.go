@@ -250,7 +250,8 @@ func checkFiles(db *DB) error {
 // TestCrashAnywhere crashes a busy store at random calls of the file system,
 // those of flushes and compactions included, opens what is left, writes on,
 // and crashes again, in the middle of the recovery too. Every synced batch must
-// be there, every batch whole, and nothing without what came before it.
+// be there, every batch whole, and nothing without what came before it
+// (invariants 11, 12, 13, 14, 16, 17).
 func TestCrashAnywhere(t *testing.T) {
 	seed := newSeed(t)
 	rng := newRand(seed)
@@ -339,7 +340,8 @@ func (h *history) recoverAndClose(t *testing.T, rng *rand.Rand, c crash, where s
 
 // TestCrashAtEveryCall crashes a short life of a store, from the making of its
 // directory on, before each call that changes the file system, in three ways,
-// and each recovery from there before each of its calls as well.
+// and every seventh recovery from there before each of its calls as well
+// (invariants 11 to 17).
 func TestCrashAtEveryCall(t *testing.T) {
 	seed := newSeed(t)
 	h := newHistory()

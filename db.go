@@ -37,6 +37,9 @@ type DB struct {
 
 	// state is what reads see. It is replaced under mu.
 	state atomic.Pointer[tree.State]
+	// latencies is nil while they are not measured. It lies beside what every
+	// read loads.
+	latencies *latencies
 	// nextFile is the next file number to be given out (invariant 16).
 	nextFile atomic.Uint64
 	// fatal is why the store takes no more writes, nil while it does.
@@ -51,6 +54,7 @@ type DB struct {
 	pacer   pacer
 	trash   trash
 	scans   scanCounts
+	events  events
 
 	manifestMu sync.Mutex
 	manifest   *manifest.Log // guarded by manifestMu
@@ -59,12 +63,14 @@ type DB struct {
 	cond sync.Cond // of mu: broadcast whenever something below changes
 	// Guarded by mu:
 	immutables []buffer      // oldest first
+	flushed    keys.SeqNum   // what is newer is in a memtable
 	snapshots  []keys.SeqNum // ascending, one per open snapshot
 	running    []compaction.Reservation
 	manuals    []*manualRequest
 	building   map[keys.FileNum]bool // tables that are being written
 	closing    bool
 	stats      stats
+	slowed     slowed
 
 	closingc  chan struct{} // closed when closing is set
 	wakeLog   chan struct{} // holds a token when records wait to be written
@@ -88,7 +94,10 @@ func (db *DB) Options() Options { return *db.o }
 // in the background and was not reported otherwise. Further calls return the
 // same.
 func (db *DB) Close() error {
-	db.closeOnce.Do(func() { db.closeErr = db.close() })
+	db.closeOnce.Do(func() {
+		db.closeErr = db.close()
+		db.events.deliver()
+	})
 	return db.closeErr
 }
 
@@ -104,6 +113,7 @@ func (db *DB) close() error {
 	num, size, logErr := db.log.Close()
 	db.commit.Lock.Unlock()
 	db.workers.Wait()
+	db.events.badFilters(db.state.Load())
 
 	errs := []error{logErr}
 	if fatal := db.fatal.Load(); fatal != nil {
@@ -152,6 +162,7 @@ func (db *DB) fail(err error) error {
 		return err
 	}
 	if db.fatal.CompareAndSwap(nil, &err) {
+		db.events.fatalError(err)
 		db.mu.Lock()
 		db.cond.Broadcast()
 		db.mu.Unlock()
@@ -244,6 +255,7 @@ func (db *DB) install(v *manifest.Version, opened map[keys.FileNum]*tree.Table) 
 	})
 	for at, t := range placed {
 		db.stats.retire(at.level, t)
+		db.events.checkFilter(t)
 	}
 	db.swap(next)
 	db.pace()
@@ -260,6 +272,7 @@ func (db *DB) swap(next *tree.State) {
 // note remembers a failure that changes nothing, for Metrics and Close.
 func (db *DB) note(err error) {
 	if err != nil {
+		db.backgroundError(err)
 		db.mu.Lock()
 		defer db.mu.Unlock()
 		db.stats.noted = err

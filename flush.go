@@ -41,10 +41,14 @@ func (db *DB) flushMemtables() {
 		db.stats.flushError = err
 		if err == nil {
 			db.immutables = slices.Delete(db.immutables, 0, 1)
+			db.flushed = oldest.LargestSeq()
 			db.swapMemtables()
 		}
 		db.cond.Broadcast()
 		db.mu.Unlock()
+		db.backgroundError(err)
+		db.events.badFilters(db.state.Load())
+		db.events.deliver()
 		if err != nil {
 			wait.failed(db.closingc)
 			continue
@@ -62,13 +66,15 @@ func (db *DB) readers() []keys.SeqNum {
 
 // flush makes b a table of level 0; next is the oldest segment that is needed
 // after that.
-func (db *DB) flush(b buffer, next keys.FileNum, readers []keys.SeqNum) error {
+func (db *DB) flush(b buffer, next keys.FileNum, readers []keys.SeqNum) (err error) {
 	out := db.newOutputs(0)
 	defer out.built()
+	end := db.beginFlush(b, out)
+	defer func() { end(err) }()
 	if err := db.writeMemtable(b, readers, out); err != nil {
 		return err
 	}
-	err := db.edit(&manifest.Edit{Added: out.added, LastSeq: b.LargestSeq(), OldestSegment: next}, out.opened)
+	err = db.edit(&manifest.Edit{Added: out.added, LastSeq: b.LargestSeq(), OldestSegment: next}, out.opened)
 	if err != nil {
 		return err // the outcome is unknown: the table stays (invariant 14)
 	}
@@ -102,7 +108,8 @@ func (db *DB) writeMemtable(b buffer, readers []keys.SeqNum, out *outputs) error
 // Flush turns the memtable into a table, so that a later Open has no log to
 // replay, and returns when that is durable.
 func (db *DB) Flush(ctx context.Context) error {
-	last, err := db.rotateForFlush()
+	last, err := db.rotateForFlush(ctx)
+	db.events.deliver()
 	if err != nil || last == nil {
 		return err
 	}
@@ -113,10 +120,12 @@ func (db *DB) Flush(ctx context.Context) error {
 
 // rotateForFlush makes the memtable immutable and returns the newest that
 // waits to be flushed, nil if there is nothing to flush.
-func (db *DB) rotateForFlush() (*memtable.Table, error) {
+func (db *DB) rotateForFlush(ctx context.Context) (*memtable.Table, error) {
 	for {
-		if err := (writes{db}).Admit(0); err != nil {
-			return nil, err
+		if db.full.Load() {
+			if err := db.awaitSpace(ctx); err != nil {
+				return nil, err
+			}
 		}
 		db.commit.Lock.Lock()
 		err := db.writable()
@@ -139,12 +148,7 @@ func (db *DB) rotateForFlush() (*memtable.Table, error) {
 // await waits until done says so, fails, or the context or the store ends.
 // done is called with mu held, whenever something may have changed.
 func (db *DB) await(ctx context.Context, done func() (bool, error)) error {
-	stop := context.AfterFunc(ctx, func() {
-		db.mu.Lock()
-		defer db.mu.Unlock()
-		db.cond.Broadcast()
-	})
-	defer stop()
+	defer db.broadcastWhenDone(ctx)()
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for {
@@ -159,4 +163,17 @@ func (db *DB) await(ctx context.Context, done func() (bool, error)) error {
 		}
 		db.cond.Wait()
 	}
+}
+
+// broadcastWhenDone wakes those who wait on cond when the context ends. The
+// function that it returns takes that back.
+func (db *DB) broadcastWhenDone(ctx context.Context) (stop func() bool) {
+	if ctx.Done() == nil {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(ctx, func() {
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		db.cond.Broadcast()
+	})
 }

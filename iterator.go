@@ -27,6 +27,9 @@ type Iterator struct {
 	state   *tree.State // referenced until Close
 	visible *internal.Visible
 	stats   sstable.IterStats
+	lower   []byte
+	upper   []byte // nil: none
+	passed  *span  // of a transaction, which is validated by it; or nil
 	err     error
 }
 
@@ -57,20 +60,40 @@ func (db *DB) scan(lo, hi []byte, snapshot keys.SeqNum) *Iterator {
 	if err := db.usable(); err != nil {
 		return &Iterator{err: err}
 	}
-	it := &Iterator{db: db}
-	for it.state = db.state.Load(); !it.state.Acquire(); it.state = db.state.Load() {
-		// It was replaced meanwhile; the next one is there already.
-	}
+	state := db.acquire()
 	if snapshot == newest { // after the state is pinned (invariant 1)
 		snapshot = db.commit.Visible()
 	}
-	lo = append([]byte(nil), lo...)
+	return db.scanState(state, lo, hi, snapshot)
+}
+
+// acquire returns the current read state, referenced.
+func (db *DB) acquire() *tree.State {
+	for {
+		if s := db.state.Load(); s.Acquire() {
+			return s
+		}
+		// It was replaced meanwhile; the next one is there already.
+	}
+}
+
+// scanState returns an iterator over a referenced state, which belongs to it
+// from then on, and over the newer entries of own.
+func (db *DB) scanState(state *tree.State, lo, hi []byte, snapshot keys.SeqNum, own ...internal.Iterator) *Iterator {
+	it := &Iterator{db: db, state: state}
+	lo = append([]byte{}, lo...)
 	if hi != nil {
 		hi = append([]byte{}, hi...)
 	}
-	inputs := it.state.NewIters(tree.IterOptions{
+	it.lower, it.upper = lo, hi
+	inputs := append(own, state.NewIters(tree.IterOptions{
 		Lower: lo, Upper: hi, Snapshot: snapshot, CommitLock: &db.commit.Lock, Stats: &it.stats,
-	})
+	})...)
+	if len(own) > 0 {
+		// All that the state shows is not newer than the snapshot: its tables
+		// are older, and its memtables' iterators end there.
+		snapshot = keys.MaxSeqNum
+	}
 	it.visible = internal.NewVisible(internal.NewMerging(inputs...), internal.VisibleOptions{
 		Snapshot: snapshot, Lower: lo, Upper: hi,
 	})
@@ -87,24 +110,70 @@ func (it *Iterator) ready() bool {
 }
 
 // First moves to the first key and reports whether there is one.
-func (it *Iterator) First() bool { return it.ready() && it.visible.First() }
+func (it *Iterator) First() bool {
+	return it.ready() && it.passedUp(it.lower, it.visible.First())
+}
 
 // Last moves to the last key and reports whether there is one.
-func (it *Iterator) Last() bool { return it.ready() && it.visible.Last() }
+func (it *Iterator) Last() bool {
+	return it.ready() && it.passedDown(it.upper, it.visible.Last())
+}
 
 // SeekGE moves to the first key at or after key.
-func (it *Iterator) SeekGE(key []byte) bool { return it.ready() && it.visible.SeekGE(key) }
+func (it *Iterator) SeekGE(key []byte) bool {
+	if key == nil {
+		key = []byte{}
+	}
+	return it.ready() && it.passedUp(key, it.visible.SeekGE(key))
+}
 
 // SeekLT moves to the last key before key.
-func (it *Iterator) SeekLT(key []byte) bool { return it.ready() && it.visible.SeekLT(key) }
+func (it *Iterator) SeekLT(key []byte) bool {
+	if key == nil {
+		key = []byte{}
+	}
+	return it.ready() && it.passedDown(key, it.visible.SeekLT(key))
+}
 
 // Next moves to the following key. On an iterator that stands on no key it
 // does nothing and returns false.
-func (it *Iterator) Next() bool { return it.ready() && it.visible.Next() }
+func (it *Iterator) Next() bool {
+	return it.ready() && it.passedUp(nil, it.visible.Next())
+}
 
 // Prev moves to the preceding key. On an iterator that stands on no key it
 // does nothing and returns false.
-func (it *Iterator) Prev() bool { return it.ready() && it.visible.Prev() }
+func (it *Iterator) Prev() bool {
+	return it.ready() && it.passedDown([]byte{}, it.visible.Prev())
+}
+
+// passedUp notes, for a transaction, that the iterator passed over everything
+// from from, or from where it was before if that is nil, to where it is.
+func (it *Iterator) passedUp(from []byte, valid bool) bool {
+	if it.passed != nil && from == nil {
+		from = it.passed.lo
+	}
+	switch {
+	case it.passed == nil:
+	case valid:
+		it.passed.extend(from, it.visible.Key(), false)
+	default:
+		it.passed.extend(from, it.upper, it.upper == nil)
+	}
+	return valid
+}
+
+// passedDown is passedUp for a move backwards; a nil from is the end.
+func (it *Iterator) passedDown(from []byte, valid bool) bool {
+	switch {
+	case it.passed == nil:
+	case valid:
+		it.passed.extend(it.visible.Key(), from, from == nil)
+	default:
+		it.passed.extend(it.lower, from, from == nil)
+	}
+	return valid
+}
 
 // Valid reports whether the iterator stands on a key.
 func (it *Iterator) Valid() bool { return it.err == nil && it.visible != nil && it.visible.Valid() }
@@ -133,13 +202,13 @@ func (it *Iterator) Err() error {
 	if it.err != nil || it.visible == nil {
 		return it.err
 	}
-	return it.closedError(it.visible.Err())
+	return it.db.closedError(it.visible.Err())
 }
 
 // closedError turns the failure of a read for which Close took the file away
 // into ErrClosed.
-func (it *Iterator) closedError(err error) error {
-	if errors.Is(err, tree.ErrGone) && it.db.usable() != nil {
+func (db *DB) closedError(err error) error {
+	if errors.Is(err, tree.ErrGone) && db.usable() != nil {
 		return ErrClosed
 	}
 	return err
@@ -152,7 +221,7 @@ func (it *Iterator) Close() error {
 		return it.err
 	}
 	it.err = it.Err()
-	err := it.closedError(it.visible.Close())
+	err := it.db.closedError(it.visible.Close())
 	skipped := it.visible.Skipped()
 	it.visible = nil
 	it.db.scans.add(&it.stats, skipped)
@@ -160,6 +229,8 @@ func (it *Iterator) Close() error {
 		it.err = err
 	}
 	it.state = nil
+	it.db.events.damage(it.err)
+	it.db.events.deliver()
 	return it.err
 }
 

@@ -55,6 +55,15 @@ func (m Metrics) String() string {
 		size(m.Disk.Tables), size(m.Disk.Log), size(m.Disk.Manifest), size(m.Disk.Building), size(m.Disk.Obsolete), size(m.Disk.Pinned))
 	fmt.Fprintf(&b, "stalls: %d for %v, slowed down for %v  snapshots %d  open table files %d\n",
 		m.Stalls, m.StallTime.Round(1e6), m.SlowTime.Round(1e6), m.Snapshots, m.OpenTableFiles)
+	for _, call := range []struct {
+		name string
+		l    *Latency
+	}{{"get", &m.Latencies.Get}, {"put", &m.Latencies.Put}, {"apply", &m.Latencies.Apply}} {
+		if l := call.l; l.Count > 0 {
+			fmt.Fprintf(&b, "%s: %s calls  mean %v  p50 %v  p90 %v  p99 %v  p99.9 %v  max %v\n",
+				call.name, count(l.Count), l.Mean, l.P50, l.P90, l.P99, l.P999, l.Max)
+		}
+	}
 	if m.FatalError != nil {
 		fmt.Fprintf(&b, "READ-ONLY: %v\n", m.FatalError)
 	}

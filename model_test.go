@@ -63,8 +63,9 @@ type cursor struct {
 }
 
 func (r *modelRun) run(ops int) {
-	r.pool = keyPool(r.rng, 300)
+	r.pool = keyPool(r.rng, max(300, r.set.keys))
 	r.open()
+	r.prefill(r.set.keys)
 	for r.op = range ops {
 		r.step()
 	}
@@ -73,6 +74,25 @@ func (r *modelRun) run(ops int) {
 	r.reopen()
 	r.check(checkAll(r.db, r.model))
 	r.close()
+}
+
+// prefill puts n keys, and wants the tree to get several levels if that is what
+// they are for.
+func (r *modelRun) prefill(n int) {
+	r.did = "prefill"
+	for _, k := range r.pool[:n] {
+		v := bytes.Repeat([]byte(r.did), 40+r.rng.IntN(80))
+		r.check(r.db.Put(k, v))
+		r.model.put(k, v)
+	}
+	if n == 0 {
+		return
+	}
+	quiesce(r.db)()
+	r.check(checkAll(r.db, r.model))
+	if levels := len(r.db.state.Load().Runs); levels < 2 {
+		r.fail("only %d levels", levels)
+	}
 }
 
 func (r *modelRun) open() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"time"
 
 	"sievedb/internal/batch"
 	"sievedb/internal/commit"
@@ -41,7 +42,13 @@ func Open(dir string, o *Options) (*DB, error) {
 	}
 	db.cond.L = &db.mu
 	db.files = tree.NewFiles(db.fs, dir, tableName, opts.MaxOpenFiles, db.obsoleteTable)
-	if err := db.open(); err != nil {
+	db.events.configure(opts)
+	if opts.Latencies {
+		db.latencies = &latencies{opened: time.Now()}
+	}
+	err = db.open()
+	db.events.deliver()
+	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", dir, err)
 	}
 	db.startWorkers()
@@ -296,7 +303,10 @@ func (r *recovery) flush() error {
 	r.buffer.Freeze()
 	out := r.db.newOutputs(0)
 	defer out.built()
-	if err := r.db.writeMemtable(r.buffer, []keys.SeqNum{r.buffer.LargestSeq()}, out); err != nil {
+	end := r.db.beginFlush(r.buffer, out)
+	err := r.db.writeMemtable(r.buffer, []keys.SeqNum{r.buffer.LargestSeq()}, out)
+	end(err)
+	if err != nil {
 		return err
 	}
 	v, err := r.version.Apply(&manifest.Edit{Added: out.added})
@@ -353,12 +363,13 @@ func (r *recovery) begin(segments []manifest.Segment) (err error) {
 			return err
 		}
 	}
-	db.log, db.mutable = r.log, r.buffer
+	db.log, db.mutable, db.flushed = r.log, r.buffer, st.LastSeq
 	db.commit = commit.New(db.log, r.lastSeq, writes{db})
 	db.swap(tree.NewState(db.mutable.Table, nil, r.version, func(level int, m *manifest.TableMeta) *tree.Table {
 		return r.opened[m.FileNum]
 	}))
 	db.pace()
+	db.missingFilters(db.state.Load())
 	return r.sweep()
 }
 

@@ -3,6 +3,7 @@ package sievedb
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 
 	"sievedb/filter"
@@ -127,6 +128,15 @@ type Options struct {
 	// MaxOpenFiles is the number of tables whose files are kept open, at least
 	// 16. Default: 1000.
 	MaxOpenFiles int
+
+	// Logger gets a line for each event, from level Debug for those of every
+	// day to Error for damage and failures; nil is silence.
+	Logger *slog.Logger
+	// Events is told what happens; nil tells nobody.
+	Events *EventListener
+	// Latencies measures how long calls take, for Metrics.Latencies. It takes
+	// about 120 KiB of memory, and each call reads the clock twice.
+	Latencies bool
 }
 
 // withDefaults returns the options in force, or one error that lists every

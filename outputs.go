@@ -111,6 +111,7 @@ func (o *outputs) finish() error {
 			return err
 		}
 		o.opened[a.Meta.FileNum] = t
+		o.db.events.tableCreated(t)
 	}
 	return nil
 }

@@ -49,6 +49,7 @@ func (db *DB) get(dst, key []byte, snapshot keys.SeqNum, existsOnly bool) (value
 	if len(key) > MaxKeyBytes {
 		return dst, false, nil // it cannot be there
 	}
+	start := db.latencies.clock()
 	hash := filter.Hash(key)
 	for {
 		// The state first, then the sequence number (invariant 1): the other
@@ -60,7 +61,15 @@ func (db *DB) get(dst, key []byte, snapshot keys.SeqNum, existsOnly bool) (value
 			seq = db.commit.Visible()
 		}
 		value, found, err = s.Get(dst, key, hash, seq, existsOnly)
-		if err == nil || !errors.Is(err, tree.ErrGone) {
+		if err == nil {
+			if db.latencies != nil {
+				db.latencies.get.Record(db.latencies.clock() - start)
+			}
+			return value, found, nil
+		}
+		if !errors.Is(err, tree.ErrGone) {
+			db.events.damage(err)
+			db.events.deliver()
 			return value, found, err
 		}
 		if err := db.usable(); err != nil {

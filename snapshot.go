@@ -52,7 +52,11 @@ func (s *Snapshot) GetTo(dst, key []byte) ([]byte, error) {
 	if s.closed.Load() {
 		return dst, ErrClosed
 	}
-	return s.db.getTo(dst, key, s.seq)
+	value, err := s.db.getTo(dst, key, s.seq)
+	if s.closed.Load() { // what it sees may have been compacted away meanwhile
+		return dst, ErrClosed
+	}
+	return value, err
 }
 
 // Has is DB.Has at the snapshot.
@@ -61,6 +65,9 @@ func (s *Snapshot) Has(key []byte) (bool, error) {
 		return false, ErrClosed
 	}
 	_, found, err := s.db.get(nil, key, s.seq, true)
+	if s.closed.Load() {
+		return false, ErrClosed
+	}
 	return found, err
 }
 
@@ -69,7 +76,12 @@ func (s *Snapshot) Scan(lo, hi []byte) *Iterator {
 	if s.closed.Load() {
 		return &Iterator{err: ErrClosed}
 	}
-	return s.db.scan(lo, hi, s.seq)
+	it := s.db.scan(lo, hi, s.seq)
+	if s.closed.Load() { // before the state was pinned, perhaps
+		_ = it.Close() // it has read nothing
+		return &Iterator{err: ErrClosed}
+	}
+	return it
 }
 
 // Prefix is DB.Prefix at the snapshot.

@@ -39,6 +39,9 @@ func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x51e7e
 type optionSet struct {
 	name string
 	o    Options
+	// keys is how many keys of its pool a run puts before it begins: enough of
+	// them and the tree has several levels below level 0.
+	keys int
 }
 
 // optionSets are extreme in one way each. Memtables are tiny in most, so that
@@ -48,11 +51,11 @@ func optionSets() []optionSet {
 	with := func(name string, change func(o *Options)) optionSet {
 		o := small
 		change(&o)
-		return optionSet{name, o}
+		return optionSet{name: name, o: o}
 	}
 	return []optionSet{
 		with("small", func(o *Options) {}),
-		{"defaults", Options{Durability: SyncNever}},
+		{name: "defaults", o: Options{Durability: SyncNever}},
 		with("tiny memtable", func(o *Options) { o.MemtableBytes = 16 << 10 }),
 		with("tiny blocks", func(o *Options) { o.BlockBytes = 64 }),
 		with("large blocks", func(o *Options) { o.BlockBytes = 32 << 10 }),
@@ -67,9 +70,17 @@ func optionSets() []optionSet {
 			o.L0CompactTables, o.L0SlowTables, o.L0StopTables, o.Workers = 1, 1, 1, 1
 		}),
 		with("long level 0", func(o *Options) { o.L0CompactTables, o.L0SlowTables, o.L0StopTables = 30, 100, 200 }),
+		deep(small),
 		with("synced", func(o *Options) { o.Durability = SyncAlways }),
 		with("few files, many workers", func(o *Options) { o.MaxOpenFiles, o.Workers = 16, 8 }),
 	}
+}
+
+// deep makes a tree of several levels below level 0.
+func deep(o Options) optionSet {
+	o.MemtableBytes, o.TableBytes, o.L0CompactTables = 16<<10, 8<<10, 2
+	o.Compression = NoCompression
+	return optionSet{name: "several levels", o: o, keys: 3000}
 }
 
 // entry is a key and its value in a model.

@@ -1,9 +1,9 @@
 package sievedb
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -18,15 +18,21 @@ import (
 // them are there or none. Make it with DB.NewBatch; it is for one goroutine at
 // a time. It may be larger than a memtable.
 type Batch struct {
-	ops batch.Batch
-	err error // the first write that was refused
+	ops        batch.Batch
+	conditions []condition
+	held       []bool // scratch: which conditions held when they were looked up
+	err        error  // the first write that was refused
 }
 
 // NewBatch returns an empty batch.
 func (db *DB) NewBatch() *Batch { return &Batch{} }
 
-// MaxBatchBytes bounds the encoded size of a batch, in bytes.
-const MaxBatchBytes = 1 << 32
+// What a batch can hold: encoded, in bytes, and in writes. A memtable has room
+// for both, so that no batch is logged that cannot be applied.
+const (
+	MaxBatchBytes = 1 << 32
+	MaxBatchLen   = 1 << 28
+)
 
 // Put adds a put; it copies key and value. A key or value that is too long, or
 // one too many for the batch, is reported by Apply.
@@ -45,8 +51,8 @@ func (b *Batch) Delete(key []byte) {
 
 func (b *Batch) checkSize(more int) error {
 	const perOp = 16 // at most, for kind and lengths
-	if uint64(len(b.ops.Ops()))+uint64(more)+perOp > MaxBatchBytes || b.ops.Count() == math.MaxUint32 {
-		return fmt.Errorf("%w: a batch of more than %d bytes", ErrInvalidArgument, uint64(MaxBatchBytes))
+	if uint64(len(b.ops.Ops()))+uint64(more)+perOp > MaxBatchBytes || b.ops.Count() == MaxBatchLen {
+		return fmt.Errorf("%w: a batch of more than %d bytes or %d writes", ErrInvalidArgument, uint64(MaxBatchBytes), MaxBatchLen)
 	}
 	return nil
 }
@@ -67,6 +73,7 @@ func (b *Batch) SizeBytes() int { return len(b.ops.Ops()) }
 // Reset empties the batch for another use.
 func (b *Batch) Reset() {
 	b.ops.Reset()
+	b.conditions = b.conditions[:0]
 	b.err = nil
 }
 
@@ -117,7 +124,11 @@ func (db *DB) Delete(key []byte) error {
 var scratch = sync.Pool{New: func() any { return new(batch.Batch) }}
 
 func (db *DB) applyScratch(b *batch.Batch) error {
-	err := db.apply(b, StoreDefault)
+	start := db.latencies.clock()
+	err := db.logFailure(db.commit.Commit(b, db.o.Durability == SyncAlways))
+	if err == nil && db.latencies != nil {
+		db.latencies.put.Record(db.latencies.clock() - start)
+	}
 	if len(b.Ops()) <= 64<<10 {
 		scratch.Put(b)
 	}
@@ -126,7 +137,8 @@ func (db *DB) applyScratch(b *batch.Batch) error {
 
 // Apply makes all writes of b, in their order and as one, with durability d.
 // b stays as it is and may be applied again. An empty batch does nothing. The
-// errors are those of Put; if one write of b was refused, none is made.
+// errors are those of Put; if one write of b was refused, or ErrConflict says
+// that a condition does not hold, none is made.
 func (db *DB) Apply(b *Batch, d Durability) error {
 	if b.err != nil {
 		return b.err
@@ -134,25 +146,37 @@ func (db *DB) Apply(b *Batch, d Durability) error {
 	if d > SyncNever {
 		return fmt.Errorf("%w: %v", ErrInvalidArgument, d)
 	}
-	if b.ops.Count() == 0 {
+	if b.ops.Count() == 0 && len(b.conditions) == 0 {
 		return db.writable()
 	}
-	return db.apply(&b.ops, d)
+	start := db.latencies.clock()
+	err := db.apply(b, d)
+	if err == nil && db.latencies != nil {
+		db.latencies.apply.Record(db.latencies.clock() - start)
+	}
+	return err
 }
 
-func (db *DB) apply(b *batch.Batch, d Durability) error {
+func (db *DB) apply(b *Batch, d Durability) error {
 	if d == StoreDefault {
 		d = db.o.Durability
 	}
-	return db.logFailure(db.commit.Commit(b, d == SyncAlways))
+	if len(b.conditions) > 0 {
+		return db.logFailure(db.applyIf(b, d == SyncAlways))
+	}
+	return db.logFailure(db.commit.Commit(&b.ops, d == SyncAlways))
 }
 
 // logFailure makes the store read-only if err comes from the log itself, or
 // says that log and memtable have parted.
 func (db *DB) logFailure(err error) error {
-	if errors.Is(err, commit.ErrApply) || err != nil && db.log.Err() != nil && db.usable() == nil {
-		return db.fail(err)
+	if err == nil {
+		return nil
 	}
+	if errors.Is(err, commit.ErrApply) || db.log.Err() != nil && db.usable() == nil {
+		err = db.fail(err)
+	}
+	db.events.deliver() // that, or what failed under a lock
 	return err
 }
 
@@ -177,7 +201,7 @@ func (db writes) Admit(sizeBytes int64) error {
 	if !db.full.Load() {
 		return nil
 	}
-	return db.awaitSpace()
+	return db.awaitSpace(context.Background())
 }
 
 // Room returns the memtable for a batch, after changing to a new one if it
@@ -239,28 +263,52 @@ func (db *DB) crowded() bool {
 
 // awaitSpace waits while the store is crowded. It does not wait for what fails
 // at present: a full disk is an error of the write, not a hang.
-func (db *DB) awaitSpace() error {
+func (db *DB) awaitSpace(ctx context.Context) error {
+	defer db.broadcastWhenDone(ctx)()
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	var start time.Time
-	for db.crowded() {
+	for stalled := false; db.crowded(); stalled = true {
 		if err := db.writable(); err != nil {
 			return err
 		}
 		if err := db.stats.failing(); err != nil {
 			return fmt.Errorf("no room for the write: %w", err)
 		}
-		if start.IsZero() {
-			start = time.Now()
-			db.stats.stalls++
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if !stalled {
+			defer db.beginStall()()
+			continue // much may have happened meanwhile
 		}
 		db.cond.Wait()
 	}
 	db.full.Store(false)
-	if !start.IsZero() {
-		db.stats.stalled += time.Since(start)
-	}
 	return nil
+}
+
+// beginStall counts a write that waits and tells of it; the function that it
+// returns, of its end. Both are called with mu held and let go of it for a
+// while.
+func (db *DB) beginStall() (end func()) {
+	deliver := func() {
+		db.mu.Unlock()
+		db.events.deliver()
+		db.mu.Lock()
+	}
+	reason := StallLevel0
+	if len(db.immutables) >= maxImmutables {
+		reason = StallMemtables
+	}
+	info, start := db.stallInfo(reason), time.Now()
+	db.stats.stalls++
+	db.events.stallBegins(info)
+	deliver()
+	return func() {
+		db.stats.stalled += time.Since(start)
+		db.events.stallEnds(info, start)
+		deliver()
+	}
 }
 
 // swapMemtables installs the memtables as they are now. Called with mu held.

@@ -77,15 +77,21 @@ func (p *Pipeline) Visible() keys.SeqNum { return keys.SeqNum(p.visible.Load()) 
 
 // Commit applies b, whole or not at all. With sync it returns once b is
 // durable.
-func (p *Pipeline) Commit(b *batch.Batch, sync bool) error {
-	pos, err := p.apply(b, sync)
+func (p *Pipeline) Commit(b *batch.Batch, sync bool) error { return p.CommitIf(b, sync, nil) }
+
+// CommitIf is Commit on a condition: holds is called with the lock held, when
+// everything before b is applied and published and nothing else can come in
+// between (invariant 9). It must not do I/O. Its error is that of CommitIf:
+// then nothing of b was logged.
+func (p *Pipeline) CommitIf(b *batch.Batch, sync bool, holds func() error) error {
+	pos, err := p.apply(b, sync, holds)
 	if err != nil || !sync {
 		return err
 	}
 	return p.log.Sync(pos)
 }
 
-func (p *Pipeline) apply(b *batch.Batch, willSync bool) (pos wal.Position, err error) {
+func (p *Pipeline) apply(b *batch.Batch, willSync bool, holds func() error) (pos wal.Position, err error) {
 	size := int64(len(b.Ops()))
 	var mem *memtable.Table
 	for {
@@ -103,7 +109,15 @@ func (p *Pipeline) apply(b *batch.Batch, willSync bool) (pos wal.Position, err e
 		}
 	}
 	defer p.Lock.Unlock()
+	if holds != nil {
+		if err := holds(); err != nil {
+			return 0, err
+		}
+	}
 	n := b.Count()
+	if n == 0 {
+		return p.log.End(), nil // only conditions
+	}
 	if keys.SeqNum(n) > keys.MaxSeqNum-p.last {
 		return 0, fmt.Errorf("sequence numbers are used up at %d", p.last)
 	}

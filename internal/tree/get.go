@@ -128,3 +128,15 @@ func (l *lookup) read(r *sstable.Reader) (sstable.Found, error) {
 	}
 	return r.Get(l.dst, l.key, l.hash, l.snapshot)
 }
+
+// Recent returns the newest version of key in the memtables, published or not,
+// and its sequence number, zero if there is none; found is false for a
+// tombstone. The value aliases the memtable. The caller holds the commit lock.
+func (s *State) Recent(key []byte, hash uint64) (value []byte, seq keys.SeqNum, found bool) {
+	for m := range s.memtables {
+		if v, tr, ok := m.Get(key, hash, keys.MaxSeqNum); ok {
+			return v, tr.SeqNum(), tr.Kind() != keys.KindDelete
+		}
+	}
+	return nil, 0, false
+}
