@@ -1,6 +1,8 @@
 package sievedb
 
 import (
+	"errors"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -78,6 +80,7 @@ type trash struct {
 	removing []string      // those that are being removed
 	kept     uint64        // files that could not be removed
 	busy     bool
+	holds    int // compactions that are about to make files obsolete
 
 	wake chan struct{} // holds a token when there is work
 }
@@ -139,6 +142,9 @@ func (db *DB) emptyTrash() {
 // open tries again; Metrics counts it.
 func (db *DB) remove(name string) {
 	err := db.fs.Remove(db.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return // a Create that failed left nothing
+	}
 	if err != nil {
 		db.trash.mu.Lock()
 		db.trash.kept++
@@ -149,11 +155,19 @@ func (db *DB) remove(name string) {
 	}
 }
 
+// hold adds n to the number of compactions that keep the trash from being
+// empty. Who takes one away broadcasts DB.cond afterwards.
+func (t *trash) hold(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.holds += n
+}
+
 // empty reports whether everything obsolete was dealt with.
 func (t *trash) empty() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !t.busy && t.states == nil && t.names == nil
+	return t.holds == 0 && !t.busy && t.states == nil && t.names == nil
 }
 
 // pending returns the names of files that are about to be removed.

@@ -22,10 +22,14 @@ type job struct {
 	state   *tree.State   // holds the inputs
 	readers []keys.SeqNum // copied after the inputs were fixed (invariant 8)
 	info    CompactionInfo
+	holding bool // keeps the trash from being empty until state is released
 }
 
 // manualRequest is a call of Compact that waits.
-type manualRequest struct{ compaction.Manual }
+type manualRequest struct {
+	compaction.Manual
+	err error // of a compaction of its keys; guarded by DB.mu
+}
 
 // compactTables runs compactions, one at a time, until the store closes.
 func (db *DB) compactTables(l0Only bool) {
@@ -48,25 +52,50 @@ func (db *DB) compactTables(l0Only bool) {
 		err := j.info.Err
 		db.compactionEnds(j.info) // before anybody is told that the inputs are deleted
 		db.note(j.state.Release())
+		if j.holding {
+			db.trash.hold(-1)
+		}
+		failed := err != nil && !errors.Is(err, ErrClosed)
 
 		db.mu.Lock()
-		i := slices.IndexFunc(db.running, func(r compaction.Reservation) bool {
-			return r.StartLevel == j.Reservation.StartLevel && r.OutputLevel == j.Reservation.OutputLevel && bytes.Equal(r.Keys.Lo, j.Reservation.Keys.Lo)
-		})
-		db.running = slices.Delete(db.running, i, i+1)
 		db.stats.compacted(&j.Plan, j.info.OutputBytes, j.info.Duration, err)
-		db.pace()
-		db.cond.Broadcast()
+		if failed {
+			db.stats.retrying++
+			for _, r := range db.manuals {
+				if r.Keys.Overlaps(j.Reservation.Keys) {
+					r.err = err
+				}
+			}
+			db.cond.Broadcast()
+		} else {
+			db.release(j)
+		}
 		db.mu.Unlock()
 		db.backgroundError(err)
 		db.events.badFilters(db.state.Load())
 		db.events.deliver()
-		if err != nil && !errors.Is(err, ErrClosed) {
-			wait.failed(db.closingc)
+		if !failed {
+			wait = 0
 			continue
 		}
-		wait = 0
+		// Its part of the tree stays reserved meanwhile, or every worker would
+		// pick the same again and nothing else be compacted.
+		wait.failed(db.closingc)
+		db.mu.Lock()
+		db.stats.retrying--
+		db.release(j)
+		db.mu.Unlock()
 	}
+}
+
+// release gives up what j reserved. Called with mu held.
+func (db *DB) release(j *job) {
+	i := slices.IndexFunc(db.running, func(r compaction.Reservation) bool {
+		return r.StartLevel == j.Reservation.StartLevel && r.OutputLevel == j.Reservation.OutputLevel && bytes.Equal(r.Keys.Lo, j.Reservation.Keys.Lo)
+	})
+	db.running = slices.Delete(db.running, i, i+1)
+	db.pace()
+	db.cond.Broadcast()
 }
 
 // pick picks a compaction and reserves its part of the tree. Called with mu
@@ -118,7 +147,7 @@ func (db *DB) run(j *job) error {
 		for _, m := range j.Inputs[0] {
 			e.Added = append(e.Added, manifest.LevelTable{Level: j.OutputLevel, Meta: m})
 		}
-		return db.edit(e, nil)
+		return db.edit(e, nil) // no file becomes obsolete
 	}
 	out := db.newOutputs(j.OutputLevel)
 	defer out.built()
@@ -127,6 +156,8 @@ func (db *DB) run(j *job) error {
 	}
 	e.Added = out.added
 	j.info.wrote(out.added)
+	db.trash.hold(1) // Compact returns only once the inputs' files are gone
+	j.holding = true
 	return db.edit(e, out.opened)
 }
 
@@ -137,16 +168,14 @@ func (db *DB) merge(j *job, out *outputs) error {
 		j.state.TableIters(j.OutputLevel, j.Inputs[1], opts)...)
 	input := iter.NewMerging(inputs...)
 	defer input.Close()
-	merger := compaction.NewMerger(input, compaction.MergeOptions{
+	stop := &stoppable{Iterator: input, db: db}
+	merger := compaction.NewMerger(stop, compaction.MergeOptions{
 		Snapshots: j.readers, Elide: j.Elider().Elide, ZeroSeq: j.ZeroSeq(),
 	})
 	splitter := j.Splitter()
 	for ok := merger.First(); ok; ok = merger.Next() {
 		if splitter.Cut(merger.Key().UserKey, merger.FirstOfKey(), out.size()) {
 			if err := out.cut(); err != nil {
-				return err
-			}
-			if err := db.usable(); err != nil {
 				return err
 			}
 		}
@@ -161,10 +190,36 @@ func (db *DB) merge(j *job, out *outputs) error {
 	return out.finish()
 }
 
+// stoppable is an input that fails with ErrClosed soon after Close was called,
+// also if none of its entries survives.
+type stoppable struct {
+	iter.Iterator
+	db    *DB
+	steps int
+	err   error
+}
+
+func (s *stoppable) Next() bool {
+	if s.steps++; s.steps%1024 == 0 && s.err == nil {
+		s.err = s.db.usable()
+	}
+	return s.err == nil && s.Iterator.Next()
+}
+
+func (s *stoppable) Valid() bool { return s.err == nil && s.Iterator.Valid() }
+
+func (s *stoppable) Error() error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.Iterator.Error()
+}
+
 // Compact flushes the memtable and merges the tables that hold keys of
 // [lo, hi) down to the bottom, where deletes and old versions that no snapshot
 // needs vanish. A nil hi is no bound. It returns when that is durable and the
-// files that it made obsolete are removed.
+// files that it made obsolete are removed, but for those that iterators, or
+// compactions that still run, hold.
 func (db *DB) Compact(ctx context.Context, lo, hi []byte) error {
 	if hi != nil && bytes.Compare(lo, hi) >= 0 {
 		return db.writable()
@@ -177,13 +232,12 @@ func (db *DB) Compact(ctx context.Context, lo, hi []byte) error {
 	for t := range db.state.Load().All() {
 		last = max(last, t.Meta.LargestSeq)
 	}
-	r := &manualRequest{compaction.Manual{
+	r := &manualRequest{Manual: compaction.Manual{
 		Keys:   manifest.KeyRange{Lo: bytes.Clone(lo), Hi: bytes.Clone(hi), ToEnd: hi == nil},
 		Seq:    last,
 		Before: keys.FileNum(db.nextFile.Load()),
 	}}
 	db.manuals = append(db.manuals, r)
-	failed := db.stats.compactionFailures
 	db.cond.Broadcast()
 	db.mu.Unlock()
 
@@ -193,8 +247,8 @@ func (db *DB) Compact(ctx context.Context, lo, hi []byte) error {
 		db.manuals = slices.DeleteFunc(db.manuals, func(o *manualRequest) bool { return o == r })
 	}()
 	return db.await(ctx, func() (bool, error) {
-		if db.stats.compactionFailures > failed {
-			return false, db.stats.compactionError
+		if r.err != nil {
+			return false, r.err
 		}
 		return r.Done(db.state.Load().Version, db.shape()) && db.trash.empty(), nil
 	})

@@ -185,6 +185,9 @@ func (db *DB) spawn(f func()) { db.workers.Go(f) }
 func (db *DB) edit(e *manifest.Edit, opened map[keys.FileNum]*tree.Table) error {
 	db.manifestMu.Lock()
 	defer db.manifestMu.Unlock()
+	if fatal := db.fatal.Load(); fatal != nil {
+		return *fatal // nothing may follow a write whose outcome is unknown
+	}
 	e.NextFileNum = keys.FileNum(db.nextFile.Load())
 	if db.manifest.ShouldRewrite() {
 		if err := db.rewriteManifest(); err != nil {
@@ -223,7 +226,8 @@ func (db *DB) rewriteManifest() error {
 	// The new one is in force and durable: the old one is only rubbish, and the
 	// next open sweeps it if it cannot be removed now.
 	db.remove(manifest.ManifestName(old.State().ManifestNum))
-	return old.Close()
+	db.note(old.Close())
+	return nil
 }
 
 // install makes v the version that reads see. Called with mu held.

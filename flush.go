@@ -39,6 +39,9 @@ func (db *DB) flushMemtables() {
 		err := db.flush(oldest, next, readers)
 		db.mu.Lock()
 		db.stats.flushError = err
+		if err != nil {
+			db.stats.flushFailures++
+		}
 		if err == nil {
 			db.immutables = slices.Delete(db.immutables, 0, 1)
 			db.flushed = oldest.LargestSeq()
@@ -113,8 +116,18 @@ func (db *DB) Flush(ctx context.Context) error {
 	if err != nil || last == nil {
 		return err
 	}
+	failures := -1 // before the wait
 	return db.await(ctx, func() (bool, error) {
-		return !slices.ContainsFunc(db.immutables, func(b buffer) bool { return b.Table == last }), db.stats.flushError
+		if !slices.ContainsFunc(db.immutables, func(b buffer) bool { return b.Table == last }) {
+			return true, nil
+		}
+		if failures < 0 {
+			failures = db.stats.flushFailures
+		}
+		if db.stats.flushFailures > failures {
+			return false, db.stats.flushError
+		}
+		return false, nil
 	})
 }
 
@@ -152,7 +165,9 @@ func (db *DB) await(ctx context.Context, done func() (bool, error)) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for {
-		if ok, err := done(); ok || err != nil {
+		if ok, err := done(); ok {
+			return nil
+		} else if err != nil {
 			return err
 		}
 		if err := ctx.Err(); err != nil {

@@ -102,7 +102,8 @@ type DiskMetrics struct {
 	// Obsolete are tables that are no longer part of the tree but still there,
 	// because iterators read them or their removal is under way.
 	Obsolete uint64
-	// Pinned are those of Obsolete that an open iterator keeps.
+	// Pinned are those of Obsolete that are still read, by iterators or by
+	// compactions that run.
 	Pinned uint64
 }
 
@@ -225,7 +226,8 @@ type stats struct {
 	// flushError and compactionError are what fails at present and is tried
 	// again; noted is the newest failure that changes nothing.
 	flushError, compactionError, noted error
-	compactionFailures                 uint64
+	flushFailures                      int
+	retrying                           int // compactions that failed and wait to be tried again
 	stalls                             uint64
 	stalled                            time.Duration
 	l0Bytes                            float64 // compacted from level 0, decaying
@@ -249,10 +251,11 @@ func (s *stats) compacted(p *compaction.Plan, written uint64, took time.Duration
 	if errors.Is(err, ErrClosed) {
 		return
 	}
-	s.compactionError = err
+	if err != nil || s.retrying == 0 { // one that fails still is not healed by another that works
+		s.compactionError = err
+	}
 	switch {
 	case err != nil:
-		s.compactionFailures++
 		return
 	case p.TrivialMove:
 		s.moves++
@@ -307,7 +310,7 @@ func (db *DB) Metrics() Metrics {
 	retired, st := db.stats.retired, db.stats
 	m.Snapshots = len(db.snapshots)
 	m.BackgroundError = errors.Join(db.stats.failing(), db.stats.noted)
-	building := maps.Clone(db.building)
+	building, next := maps.Clone(db.building), keys.FileNum(db.nextFile.Load())
 	db.mu.Unlock()
 
 	if fatal := db.fatal.Load(); fatal != nil {
@@ -315,7 +318,7 @@ func (db *DB) Metrics() Metrics {
 	}
 	db.levelMetrics(&m, s, &retired)
 	db.memoryMetrics(&m, s)
-	db.diskMetrics(&m, s, building)
+	db.diskMetrics(&m, s, building, next)
 
 	m.Runs = len(s.L0) + len(s.Runs) + len(s.Immutables)
 	if !s.Mutable.Empty() {
@@ -403,7 +406,7 @@ func (db *DB) memoryMetrics(m *Metrics, s *tree.State) {
 
 // diskMetrics asks the file system, so that what is there counts, not what
 // should be.
-func (db *DB) diskMetrics(m *Metrics, s *tree.State, building map[keys.FileNum]bool) {
+func (db *DB) diskMetrics(m *Metrics, s *tree.State, building map[keys.FileNum]bool, next keys.FileNum) {
 	live := make(map[keys.FileNum]bool)
 	for t := range s.All() {
 		live[t.Meta.FileNum] = true
@@ -428,7 +431,7 @@ func (db *DB) diskMetrics(m *Metrics, s *tree.State, building map[keys.FileNum]b
 		case kind != kindTable:
 		case live[num]:
 			d.Tables += size
-		case building[num]:
+		case building[num] || num >= next: // begun since
 			d.Building += size
 		default:
 			d.Obsolete += size

@@ -129,6 +129,9 @@ func (db *DB) noStore() (*manifest.State, error) {
 	for _, name := range names {
 		switch kind, _ := parseName(name); kind {
 		case kindTable, kindSegment:
+			if _, err := db.fs.Stat(db.path(manifest.CurrentName)); err == nil {
+				return db.load() // somebody was just making the store
+			}
 			// CURRENT is written before any of these: without it they are the
 			// rest of a store that lost it, and nothing may be deleted.
 			return nil, corrupt.In(corrupt.At(0, "manifest pointer", "a file, since there is "+name, "none"), manifest.CurrentName, 0)

@@ -192,7 +192,7 @@ func (o *Options) Validate() error {
 	check(!o.MustExist || !o.MustBeNew, "MustExist and MustBeNew exclude one another")
 	check(o.Durability <= SyncNever, "Durability is %v", o.Durability)
 	check(o.Compression <= NoCompression, "Compression is %v", o.Compression)
-	inRange("MemtableBytes", o.MemtableBytes, 16<<10, 1<<40)
+	inRange("MemtableBytes", o.MemtableBytes, 16<<10, 4<<30)
 	check(o.CacheBytes <= 1<<46, "CacheBytes is %d, more than %d", o.CacheBytes, int64(1)<<46)
 	inRange("BlockBytes", int64(o.BlockBytes), 64, 32<<10)
 	if bits := o.FilterBitsPerKey; bits != 0 {

@@ -48,15 +48,15 @@ func (o *outputs) add(key keys.InternalKey, value []byte) error {
 }
 
 func (o *outputs) start() error {
-	num := o.db.newFileNum()
+	o.db.mu.Lock()
+	num := o.db.newFileNum() // under mu, so that Metrics knows it before its file is there
+	o.db.building[num] = true
+	o.db.mu.Unlock()
+	o.nums = append(o.nums, num) // a Create that failed may have left a file
 	f, err := o.db.fs.Create(o.db.path(tableName(num)))
 	if err != nil {
 		return err
 	}
-	o.nums = append(o.nums, num)
-	o.db.mu.Lock()
-	o.db.building[num] = true
-	o.db.mu.Unlock()
 	compression := sstable.SnappyCompression
 	if o.db.o.Compression == NoCompression {
 		compression = sstable.NoCompression

@@ -16,6 +16,9 @@ type pacer struct {
 	next time.Time // guarded by mu: when the writes so far are paid for
 }
 
+// maxDelay bounds one delay, of however large a batch.
+const maxDelay = time.Second
+
 // maxPace bounds the delay of one MiB to a second.
 const maxPace = 1e6
 
@@ -37,6 +40,10 @@ func (p *pacer) wait(sizeBytes int64, closing <-chan struct{}) {
 		p.next = now
 	}
 	p.next = p.next.Add(time.Duration(float64(sizeBytes) * float64(rate) / 1000))
+	// The rate may be another by then, so nobody waits longer than this.
+	if limit := now.Add(maxDelay); p.next.After(limit) {
+		p.next = limit
+	}
 	delay := p.next.Sub(now)
 	p.mu.Unlock()
 	if delay < time.Millisecond {

@@ -261,6 +261,18 @@ func (db *DB) crowded() bool {
 	return len(db.immutables) >= maxImmutables || len(db.state.Load().L0) >= db.o.L0StopTables
 }
 
+// stuck returns why there is no room and will be none soon, or nil: only the
+// failure of what would make room counts. Called with mu held.
+func (db *DB) stuck() error {
+	if len(db.immutables) >= maxImmutables && db.stats.flushError != nil {
+		return db.stats.flushError
+	}
+	if len(db.state.Load().L0) >= db.o.L0StopTables {
+		return db.stats.compactionError
+	}
+	return nil
+}
+
 // awaitSpace waits while the store is crowded. It does not wait for what fails
 // at present: a full disk is an error of the write, not a hang.
 func (db *DB) awaitSpace(ctx context.Context) error {
@@ -271,7 +283,7 @@ func (db *DB) awaitSpace(ctx context.Context) error {
 		if err := db.writable(); err != nil {
 			return err
 		}
-		if err := db.stats.failing(); err != nil {
+		if err := db.stuck(); err != nil {
 			return fmt.Errorf("no room for the write: %w", err)
 		}
 		if err := ctx.Err(); err != nil {

@@ -32,7 +32,7 @@ func Pick(v *manifest.Version, in Input) (Plan, bool) {
 	scores := Scores(v, p.config, in.Running)
 	var levels []int
 	for level, score := range scores {
-		if score >= 1 && (level == 0 || !in.L0Only) {
+		if score >= 1 && (level == 0 || level == p.base && scores[0] >= 1 || !in.L0Only) {
 			levels = append(levels, level)
 		}
 	}
@@ -91,6 +91,9 @@ func (p *picker) plan(reason Reason, start, output int, inputs []*manifest.Table
 		below = p.v.Overlapping(output, span)
 		if len(below) == 0 {
 			below = p.smallNeighbour(output, span, sizeBytes(inputs))
+			if len(below) > 0 && p.busy(Reservation{StartLevel: start, OutputLevel: output, Keys: union(span, hull(below...))}) {
+				below = nil // it is a favour, not worth waiting for
+			}
 		}
 		if len(below) > 0 {
 			span = union(span, hull(below[0], below[len(below)-1]))

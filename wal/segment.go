@@ -126,12 +126,13 @@ func Replay(fsys vfs.FS, dir string, store StoreID, s Segment, f func(payload []
 	}
 	r := record.NewReader(file, size, HeaderLen, uint32(s.Num))
 	for {
+		at := r.Offset()
 		payload, err := r.Next()
 		var torn *record.TornError
 		switch {
 		case err == nil:
 			if err := f(payload); err != nil {
-				return r.Offset(), corrupt.In(err, name, r.Offset())
+				return at, corrupt.In(err, name, at+record.HeaderLen)
 			}
 			continue
 		case errors.As(err, &torn):

@@ -184,11 +184,19 @@ func (l *Log) Flush() error {
 	return l.reach(l.End(), &l.written, false)
 }
 
+// gatherRounds bounds how often a leader lets others append before it syncs:
+// writers that never wait would keep it from syncing at all.
+const gatherRounds = 3
+
 // reach waits, or works, until *mark (written or durable) is at least pos.
 func (l *Log) reach(pos Position, mark *Position, sync bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for gather := sync; *mark < pos; {
+	gather := 0
+	if sync {
+		gather = gatherRounds
+	}
+	for *mark < pos {
 		if l.err != nil {
 			return l.err
 		}
@@ -196,7 +204,7 @@ func (l *Log) reach(pos Position, mark *Position, sync bool) error {
 			l.cond.Wait()
 			continue
 		}
-		if gather {
+		if gather > 0 {
 			// Those whom the last sync served are about to append again. Let
 			// them, or they miss this sync and groups alternate between one
 			// record and all the others.
@@ -204,7 +212,10 @@ func (l *Log) reach(pos Position, mark *Position, sync bool) error {
 			l.mu.Unlock()
 			runtime.Gosched()
 			l.mu.Lock()
-			gather = l.appended > end
+			gather--
+			if l.appended == end {
+				gather = 0
+			}
 			continue
 		}
 		l.work(func(f vfs.File, buf []byte) error {
@@ -260,9 +271,9 @@ func (l *Log) write(f vfs.File, buf []byte) error {
 	}
 	if end := int64(l.written-l.base) + int64(len(buf)); end > l.preallocated {
 		want := (end/preallocateBytes + 1) * preallocateBytes
-		if err := f.Preallocate(want); err != nil {
-			return err
-		}
+		// A disk that has no room for the whole step may have some for buf: the
+		// write decides. Asking again each time would only cost.
+		_ = f.Preallocate(want)
 		l.preallocated = want
 	}
 	_, err := f.Write(buf)

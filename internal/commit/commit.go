@@ -36,8 +36,9 @@ type Pipeline struct {
 	owner Owner
 
 	// Guarded by Lock:
-	last keys.SeqNum // assigned
-	head []byte      // scratch for the header of a batch
+	last   keys.SeqNum // assigned
+	failed error       // ErrApply: those sequence numbers must not be logged again
+	head   []byte      // scratch for the header of a batch
 
 	visible atomic.Uint64 // the newest published sequence number
 }
@@ -109,6 +110,9 @@ func (p *Pipeline) apply(b *batch.Batch, willSync bool, holds func() error) (pos
 		}
 	}
 	defer p.Lock.Unlock()
+	if p.failed != nil {
+		return 0, p.failed
+	}
 	if holds != nil {
 		if err := holds(); err != nil {
 			return 0, err
@@ -127,7 +131,8 @@ func (p *Pipeline) apply(b *batch.Batch, willSync bool, holds func() error) (pos
 		return 0, err
 	}
 	if err := Apply(mem, batch.Ops(b.Ops(), p.last+1, n)); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrApply, err)
+		p.failed = fmt.Errorf("%w: %w", ErrApply, err)
+		return 0, p.failed
 	}
 	p.last += keys.SeqNum(n)
 	p.visible.Store(uint64(p.last))

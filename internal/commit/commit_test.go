@@ -154,6 +154,11 @@ func TestApplyFailure(t *testing.T) {
 	if err := p.Commit(one("a", "1"), true); !errors.Is(err, ErrApply) || p.Visible() != 0 {
 		t.Errorf("%v, visible %d", err, p.Visible())
 	}
+	// Its sequence numbers are in the log: nobody else may get them.
+	before := p.log.Metrics().Appends
+	if err := p.Commit(one("b", "2"), true); !errors.Is(err, ErrApply) || p.log.Metrics().Appends != before {
+		t.Errorf("after a batch that was logged in vain: %v", err)
+	}
 }
 
 func BenchmarkCommit(b *testing.B) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 
-	"sievedb/internal/codec"
 	"sievedb/internal/corrupt"
 )
 
@@ -121,7 +120,7 @@ func (r *Reader) chunk(off int64) (typ byte, payload []byte, bad *corrupt.Error,
 		return 0, nil, corrupt.At(off, "chunk payload", fmt.Sprintf("%d bytes", n), fmt.Sprintf("%d left", len(all)-HeaderLen)), nil
 	}
 	want := binary.LittleEndian.Uint32(all)
-	if got := codec.ChecksumOf(typ, all[4:]); got != want {
+	if got := checksum(typ, all[4:], off); got != want {
 		return 0, nil, corrupt.At(off, "chunk checksum", want, got), nil
 	}
 	return typ, all[HeaderLen:], nil, nil
@@ -175,16 +174,18 @@ func (r *Reader) end(bad *corrupt.Error) error {
 // vouches reports whether a whole chunk lies at offset at and says that the
 // byte at r.off was durable when it was framed.
 func (r *Reader) vouches(at int64) (bool, error) {
-	_, _, bad, err := r.chunk(at)
-	if bad != nil || err != nil {
-		return false, err
-	}
 	hdr, err := r.bytes(at, HeaderLen)
 	if err != nil {
 		return false, err
 	}
+	// First what costs nothing: a checksum for every place that looks like a
+	// header would take quadratic time.
 	unsynced := binary.LittleEndian.Uint32(hdr[12:])
-	return unsynced != unsyncedUnknown && at-int64(unsynced) > r.off, nil
+	if unsynced == unsyncedUnknown || at-int64(unsynced) <= r.off {
+		return false, nil
+	}
+	_, _, bad, err := r.chunk(at)
+	return bad == nil && err == nil, err
 }
 
 // bytes returns n bytes at off, or as many as the file has; they are valid

@@ -35,7 +35,9 @@ import (
 //	| u32   | u24    | u8   | u32    | u32      | length bytes|
 //	+-------+--------+------+--------+----------+-------------+
 //
-//	crc       masked CRC-32C over type, then bytes 4 to the end of the payload
+//	crc       masked CRC-32C over type, then bytes 4 to the end of the payload,
+//	          exclusive-or with both halves of the chunk's offset in the file, so
+//	          that a copy of a chunk, in a value for instance, is none elsewhere
 //	length    of the payload, in bytes
 //	type      1 full, 2 first, 3 middle, 4 last
 //	number    low 32 bits of the file's number: bytes of a recycled file never replay
@@ -93,7 +95,7 @@ func Append(dst []byte, f Frame, head, body []byte) []byte {
 		dst = append(dst, head[:fromHead]...)
 		dst = append(dst, body[:n-fromHead]...)
 		head, body = head[fromHead:], body[n-fromHead:]
-		binary.LittleEndian.PutUint32(dst[start:], codec.ChecksumOf(typ, dst[start+4:]))
+		binary.LittleEndian.PutUint32(dst[start:], checksum(typ, dst[start+4:], f.Offset))
 		f.Offset += int64(HeaderLen + n)
 	}
 	return dst
@@ -103,6 +105,10 @@ func Append(dst []byte, f Frame, head, body []byte) []byte {
 func Size(n int64) int64 {
 	chunks := max(1, (n+MaxPayload-1)/MaxPayload)
 	return n + chunks*HeaderLen
+}
+
+func checksum(typ byte, p []byte, offset int64) uint32 {
+	return codec.ChecksumOf(typ, p) ^ uint32(offset) ^ uint32(offset>>32)
 }
 
 func unsynced(f Frame) uint32 {

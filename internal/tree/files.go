@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -140,6 +141,19 @@ func (f *file) finish() error {
 	err := f.handle.Close()
 	f.files.forget(f)
 	return err
+}
+
+// shut closes a file of which nobody else knows, and does not call it obsolete.
+func (f *file) shut() error {
+	f.files.mu.Lock()
+	defer f.files.mu.Unlock()
+	if !f.state.CompareAndSwap(0, gone) {
+		return nil // not open
+	}
+	if i := slices.Index(f.files.open, f); i >= 0 {
+		f.files.remove(i)
+	}
+	return f.handle.Close()
 }
 
 // reopen opens a closed file, pinned, and closes others that were not used of

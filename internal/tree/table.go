@@ -2,6 +2,7 @@ package tree
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -33,8 +34,13 @@ type lifetime struct {
 
 // Open opens the table that meta describes, for level. The table belongs to no
 // read state as yet.
-func (fs *Files) OpenTable(meta *manifest.TableMeta, level int, blocks *cache.Cache) (*Table, error) {
+func (fs *Files) OpenTable(meta *manifest.TableMeta, level int, blocks *cache.Cache) (t *Table, err error) {
 	f := fs.newFile(meta.FileNum)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.shut())
+		}
+	}()
 	r, err := sstable.Open(f, sstable.ReaderOptions{
 		Name: fs.name(meta.FileNum), Cache: blocks,
 		WantSize: meta.SizeBytes, WantChecksum: meta.Checksum, CheckIdentity: true,
