@@ -39,7 +39,7 @@ func (db *DB) putIf(c condition, value []byte) (done bool, err error) {
 	b.conditions = append(b.conditions, c)
 	b.Put(c.key, value)
 	err = db.Apply(b, StoreDefault)
-	if b.SizeBytes() <= 64<<10 {
+	if b.SizeBytes() <= maxScratchBytes {
 		b.conditions[0] = condition{} // the caller's slices
 		conditionals.Put(b)
 	}

@@ -120,7 +120,10 @@ func (db *DB) Delete(key []byte) error {
 	return db.applyScratch(b)
 }
 
-// scratch holds batches of single writes. Those that grew large are not kept.
+// maxScratchBytes bounds the batches that scratch keeps.
+const maxScratchBytes = 1 << 20
+
+// scratch holds batches of single writes.
 var scratch = sync.Pool{New: func() any { return new(batch.Batch) }}
 
 func (db *DB) applyScratch(b *batch.Batch) error {
@@ -129,7 +132,7 @@ func (db *DB) applyScratch(b *batch.Batch) error {
 	if err == nil && db.latencies != nil {
 		db.latencies.put.Record(db.latencies.clock() - start)
 	}
-	if len(b.Ops()) <= 64<<10 {
+	if len(b.Ops()) <= maxScratchBytes {
 		scratch.Put(b)
 	}
 	return err

@@ -40,7 +40,7 @@ func everyOp(fsys vfs.FS) map[vfs.Op]error {
 	lock, err := fsys.Lock("LOCK")
 	errs[vfs.OpLock] = err
 	if err == nil {
-		err = lock.Close()
+		_ = lock.Close() // an operation of its own, which OpClose counts elsewhere
 	}
 	return errs
 }

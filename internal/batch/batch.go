@@ -17,6 +17,7 @@ package batch
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"sievedb/internal/codec"
 	"sievedb/internal/keys"
@@ -45,6 +46,7 @@ type Batch struct {
 
 // Put appends a put. It copies both slices.
 func (b *Batch) Put(key, value []byte) {
+	b.ops = slices.Grow(b.ops, 1+2*binary.MaxVarintLen32+len(key)+len(value)) // once, not in steps
 	b.ops = append(b.ops, byte(keys.KindPut))
 	b.ops = codec.AppendLenBytes(b.ops, key)
 	b.ops = codec.AppendLenBytes(b.ops, value)
