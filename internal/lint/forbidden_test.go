@@ -119,6 +119,7 @@ func TestGoroutinesFindsProblems(t *testing.T) {
 		{"spawner", "db.go", "package p; func (db *DB) spawn(f func()) { db.workers.Go(f) }", ""},
 		{"test", "a_test.go", "package p; func f() { go f() }", ""},
 		{"command", "cmd/x/a.go", "package main; func f() { go f() }", ""},
+		{"example", "examples/x/a.go", "package main; func f() { go f() }", ""},
 		{"statement", "wal/a.go", "package p\nfunc f() { go f() }", "wal/a.go:2: a go statement"},
 		{"statement in the spawner", "db.go", "package p\nfunc (db *DB) spawn(f func()) { go f() }", "db.go:2: a go statement"},
 		{"in a closure of a variable", "a.go", "package p\nvar f = func() { go f() }", "a.go:2: a go statement"},

@@ -29,7 +29,9 @@ type file struct {
 
 func (f file) dir() string  { return path.Dir(f.path) } // "." is the root
 func (f file) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
-func (f file) isCmd() bool  { return strings.HasPrefix(f.path, "cmd/") }
+func (f file) isCmd() bool {
+	return strings.HasPrefix(f.path, "cmd/") || strings.HasPrefix(f.path, "examples/")
+}
 
 // imports returns the import path of each name that the file imports.
 func (f file) imports() map[string]string {
