@@ -151,6 +151,8 @@ func (db *DB) run(j *job) error {
 	}
 	out := db.newOutputs(j.OutputLevel)
 	defer out.built()
+	out.bottommost, out.manual = j.Bottommost, j.Reason == compaction.ReasonManual
+	out.replaces(j.Inputs[:]...)
 	if err := db.merge(j, out); err != nil {
 		return fmt.Errorf("compaction (%v): %w", &j.Plan, out.discard(err))
 	}
@@ -221,6 +223,10 @@ func (s *stoppable) Error() error {
 // files that it made obsolete are removed, but for those that iterators, or
 // compactions that still run, hold.
 func (db *DB) Compact(ctx context.Context, lo, hi []byte) error {
+	return db.compact(ctx, lo, hi, false)
+}
+
+func (db *DB) compact(ctx context.Context, lo, hi []byte, rewriteAll bool) error {
 	if hi != nil && bytes.Compare(lo, hi) >= 0 {
 		return db.writable()
 	}
@@ -236,6 +242,8 @@ func (db *DB) Compact(ctx context.Context, lo, hi []byte) error {
 		Keys:   manifest.KeyRange{Lo: bytes.Clone(lo), Hi: bytes.Clone(hi), ToEnd: hi == nil},
 		Seq:    last,
 		Before: keys.FileNum(db.nextFile.Load()),
+
+		RewriteAll: rewriteAll,
 	}}
 	db.manuals = append(db.manuals, r)
 	db.cond.Broadcast()

@@ -22,6 +22,7 @@ import (
 //
 // Locks, in the order in which they are taken:
 //
+//	follow.mu    orders calls of Refresh; only of a read-only store
 //	commit.Lock  orders writes; its holder may rotate log and memtable
 //	manifestMu   orders edits: each is logged and then installed
 //	mu           everything else that changes; no I/O under it
@@ -47,6 +48,8 @@ type DB struct {
 	// full says that writers should see whether the store is still crowded.
 	full atomic.Bool
 
+	// follow is set by OpenReadOnly, and nil in a store that can write.
+	follow *follower
 	commit *commit.Pipeline
 	log    *wal.Log
 	// mutable is guarded by commit.Lock, and changes under mu as well.
@@ -58,6 +61,7 @@ type DB struct {
 
 	manifestMu sync.Mutex
 	manifest   *manifest.Log // guarded by manifestMu
+	logStart   wal.Position  // of the newest segment's first byte; guarded by manifestMu
 
 	mu   sync.Mutex
 	cond sync.Cond // of mu: broadcast whenever something below changes
@@ -68,6 +72,7 @@ type DB struct {
 	running    []compaction.Reservation
 	manuals    []*manualRequest
 	building   map[keys.FileNum]bool // tables that are being written
+	writing    map[*outputs]bool     // what writes them
 	closing    bool
 	stats      stats
 	slowed     slowed
@@ -107,6 +112,9 @@ func (db *DB) close() error {
 	close(db.closingc)
 	db.cond.Broadcast()
 	db.mu.Unlock()
+	if db.follow != nil {
+		return db.closeReadOnly()
+	}
 
 	// Writers that wait for room see closing and return; then no other comes.
 	db.commit.Lock.Lock()
@@ -149,10 +157,25 @@ func (db *DB) writable() error {
 	if err := db.usable(); err != nil {
 		return err
 	}
+	if db.follow != nil {
+		return fmt.Errorf("%w: it was opened so", ErrReadOnly)
+	}
 	if fatal := db.fatal.Load(); fatal != nil {
 		return fmt.Errorf("%w after: %w", ErrReadOnly, *fatal)
 	}
 	return nil
+}
+
+// enter begins a long call, for the end of which Close waits; it looks out for
+// Close itself. Whoever entered calls leave, or gets ErrClosed.
+func (db *DB) enter() (leave func(), err error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.closing {
+		return nil, ErrClosed
+	}
+	db.workers.Add(1) // before closing is set, so before Close waits
+	return db.workers.Done, nil
 }
 
 // fail makes the store read-only because of err: the outcome of a failed write
@@ -204,6 +227,9 @@ func (db *DB) edit(e *manifest.Edit, opened map[keys.FileNum]*tree.Table) error 
 			db.trash.add(nil, wal.SegmentName(s.FileNum))
 		}
 	}
+	for _, s := range e.SealedSegments {
+		db.logStart += wal.Position(s.SizeBytes) // the log goes on behind it
+	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.install(db.manifest.State().Version, opened)
@@ -236,17 +262,26 @@ func (db *DB) install(v *manifest.Version, opened map[keys.FileNum]*tree.Table) 
 	if old.Version == v {
 		return
 	}
+	db.swap(db.successor(old.Mutable, old.Immutables, v, opened))
+	db.pace()
+}
+
+// successor returns a state with these memtables and the tables of v, which are
+// in the present state, if there is one, or in opened. Called with mu held.
+func (db *DB) successor(mutable *memtable.Table, immutables []*memtable.Table, v *manifest.Version, opened map[keys.FileNum]*tree.Table) *tree.State {
 	type place struct {
 		level int
 		num   keys.FileNum
 	}
 	placed := make(map[place]*tree.Table, v.Tables())
 	anywhere := make(map[keys.FileNum]*tree.Table, v.Tables())
-	for t := range old.All() {
-		placed[place{t.Level, t.Meta.FileNum}] = t
-		anywhere[t.Meta.FileNum] = t
+	if old := db.state.Load(); old != nil {
+		for t := range old.All() {
+			placed[place{t.Level, t.Meta.FileNum}] = t
+			anywhere[t.Meta.FileNum] = t
+		}
 	}
-	next := tree.NewState(old.Mutable, old.Immutables, v, func(level int, m *manifest.TableMeta) *tree.Table {
+	next := tree.NewState(mutable, immutables, v, func(level int, m *manifest.TableMeta) *tree.Table {
 		at := place{level, m.FileNum}
 		if t := placed[at]; t != nil {
 			delete(placed, at) // what is left over in the end has left its place
@@ -261,8 +296,7 @@ func (db *DB) install(v *manifest.Version, opened map[keys.FileNum]*tree.Table) 
 		db.stats.retire(at.level, t)
 		db.events.checkFilter(t)
 	}
-	db.swap(next)
-	db.pace()
+	return next
 }
 
 // swap makes next the state that reads see. Called with mu held.

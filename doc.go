@@ -12,7 +12,8 @@
 //	}
 //
 // Keys order bytewise; a nil key is the empty key, a key like any other. A
-// store is used by one process at a time. A DB and its snapshots are safe for
+// store is written by one process at a time; OpenReadOnly reads it beside that
+// one. A DB and its snapshots are safe for
 // concurrent use; an Iterator and a Batch are for one goroutine at a time.
 // Slices that are passed in are copied, never kept. The package never panics,
 // exits or prints, and starts no goroutine before Open nor leaves one after

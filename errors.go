@@ -15,10 +15,10 @@ var (
 	ErrClosed = errors.New("sievedb: closed")
 	// ErrLocked says that another process, or this one, holds the directory.
 	ErrLocked = errors.New("sievedb: the directory is in use")
-	// ErrReadOnly says that the store takes no more writes, because an earlier
-	// write to the WAL or the manifest failed; reads go on. The error that it
-	// comes wrapped with is that first failure. Reopening recovers what was
-	// durable.
+	// ErrReadOnly says that the store takes no writes; reads go on. Either
+	// OpenReadOnly opened it, or an earlier write to the WAL or the manifest
+	// failed: then the error comes wrapped with that first failure, and
+	// reopening recovers what was durable.
 	ErrReadOnly = errors.New("sievedb: the store is read-only")
 	// ErrCorrupt says that a file does not hold what the store wrote; the
 	// details are in a *CorruptionError.

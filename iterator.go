@@ -62,7 +62,7 @@ func (db *DB) scan(lo, hi []byte, snapshot keys.SeqNum) *Iterator {
 	}
 	state := db.acquire()
 	if snapshot == newest { // after the state is pinned (invariant 1)
-		snapshot = db.commit.Visible()
+		snapshot = db.visible()
 	}
 	return db.scanState(state, lo, hi, snapshot)
 }

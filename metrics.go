@@ -119,6 +119,7 @@ type CacheMetrics struct {
 // is replaced may be missed.
 type Metrics struct {
 	Levels [manifest.NumLevels]LevelMetrics
+	Tables []TableMetrics // the live ones, level by level, in the order in which lookups ask them
 	Memory MemoryMetrics
 	Disk   DiskMetrics
 	Cache  CacheMetrics
@@ -373,7 +374,9 @@ func (db *DB) levelMetrics(m *Metrics, s *tree.State, retired *[manifest.NumLeve
 		if t.Reader.FilterState() == sstable.FilterBad {
 			l.BadFilters++
 		}
-		l.Filter.add(countsOf(t))
+		described := tableMetrics(t)
+		m.Tables = append(m.Tables, described)
+		l.Filter.add(described.Filter)
 		m.Memory.Filters += uint64(t.Reader.FilterBytes())
 		m.Memory.Indexes += uint64(t.Reader.IndexBytes())
 	}

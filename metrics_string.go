@@ -40,6 +40,7 @@ func (m Metrics) String() string {
 	}
 	row("total", &all)
 
+	fmt.Fprintf(&b, "filters: %s\n", m.FilterVerdict())
 	fmt.Fprintf(&b, "amplification: write %.2f  read %d runs  space %.2f\n", m.WriteAmplification, m.Runs, m.SpaceAmplification)
 	fmt.Fprintf(&b, "writes: %s batches of %s  log %s in %s writes, %s syncs  flushed %s in %d  compacted %s from %s in %d, %d moved, debt %s\n",
 		count(m.Batches), size(m.WrittenBytes), size(m.LogBytes), count(m.LogWrites), count(m.LogSyncs), size(m.FlushedBytes), m.Flushes,

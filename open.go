@@ -26,6 +26,22 @@ import (
 // with a *CorruptionError if what was durable is missing or damaged. A nil o
 // is the defaults.
 func Open(dir string, o *Options) (*DB, error) {
+	db, err := newDB(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	db.files = tree.NewFiles(db.fs, db.dir, tableName, db.o.MaxOpenFiles, db.obsoleteTable)
+	err = db.open()
+	db.events.deliver()
+	if err != nil {
+		return nil, fmt.Errorf("opening %s: %w", db.dir, err)
+	}
+	db.startWorkers()
+	return db, nil
+}
+
+// newDB returns a store of which nothing was opened yet.
+func newDB(dir string, o *Options) (*DB, error) {
 	opts, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -36,22 +52,16 @@ func Open(dir string, o *Options) (*DB, error) {
 	db := &DB{
 		o: opts, fs: opts.FS, dir: dir,
 		building: make(map[keys.FileNum]bool),
+		writing:  make(map[*outputs]bool),
 		closingc: make(chan struct{}),
 		wakeLog:  make(chan struct{}, 1),
 		trash:    trash{wake: make(chan struct{}, 1)},
 	}
 	db.cond.L = &db.mu
-	db.files = tree.NewFiles(db.fs, dir, tableName, opts.MaxOpenFiles, db.obsoleteTable)
 	db.events.configure(opts)
 	if opts.Latencies {
 		db.latencies = &latencies{opened: time.Now()}
 	}
-	err = db.open()
-	db.events.deliver()
-	if err != nil {
-		return nil, fmt.Errorf("opening %s: %w", dir, err)
-	}
-	db.startWorkers()
 	return db, nil
 }
 
@@ -152,8 +162,8 @@ func (db *DB) noStore() (*manifest.State, error) {
 	if foreign != "" && others {
 		return nil, fmt.Errorf("%w: %s belongs to another program", ErrFormat, foreign)
 	}
-	if db.o.MustExist {
-		return nil, fmt.Errorf("%w: MustExist is set and there is no store", fs.ErrNotExist)
+	if db.o.MustExist || db.follow != nil {
+		return nil, fmt.Errorf("%w: there is no store, and none may be made", fs.ErrNotExist)
 	}
 	st := &manifest.State{Version: &manifest.Version{}, NextFileNum: 1}
 	_, err = rand.Read(st.StoreID[:])
@@ -215,7 +225,7 @@ func (r *recovery) chooseNumbers() error {
 func (r *recovery) openTables() error {
 	for level, metas := range r.version.Levels {
 		for _, m := range metas {
-			t, err := r.openTable(m, level)
+			t, err := r.db.openTable(r.db.files, m, level)
 			if err != nil {
 				return err
 			}
@@ -225,9 +235,10 @@ func (r *recovery) openTables() error {
 	return nil
 }
 
-func (r *recovery) openTable(m *manifest.TableMeta, level int) (*tree.Table, error) {
+// openTable opens a table that the manifest names, with a handle of files.
+func (db *DB) openTable(files *tree.Files, m *manifest.TableMeta, level int) (*tree.Table, error) {
 	name := tableName(m.FileNum)
-	info, err := r.db.fs.Stat(r.db.path(name))
+	info, err := db.fs.Stat(db.path(name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, corrupt.In(corrupt.At(0, "table", "the file", "none"), name, 0)
@@ -236,7 +247,7 @@ func (r *recovery) openTable(m *manifest.TableMeta, level int) (*tree.Table, err
 	case uint64(info.SizeBytes) != m.SizeBytes:
 		return nil, corrupt.In(corrupt.At(info.SizeBytes, "size of the table", fmt.Sprint(m.SizeBytes), fmt.Sprint(info.SizeBytes)), name, 0)
 	}
-	t, err := r.db.files.OpenTable(m, level, r.db.o.Cache.blocks)
+	t, err := files.OpenTable(m, level, db.o.Cache.blocks)
 	if errors.Is(err, sstable.ErrUnsupported) {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
@@ -305,6 +316,7 @@ func (r *recovery) apply(payload []byte, segment keys.FileNum) error {
 func (r *recovery) flush() error {
 	r.buffer.Freeze()
 	out := r.db.newOutputs(0)
+	out.version = r.version
 	defer out.built()
 	end := r.db.beginFlush(r.buffer, out)
 	err := r.db.writeMemtable(r.buffer, []keys.SeqNum{r.buffer.LargestSeq()}, out)

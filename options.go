@@ -107,10 +107,14 @@ type Options struct {
 	BlockBytes int
 	// Compression of new data blocks. Default: Snappy.
 	Compression Compression
-	// FilterBitsPerKey is the memory that the filter of a new table spends on
-	// each distinct key, from 1 to 100. Default: 10, which answers "maybe" for
-	// about one absent key in a hundred.
+	// FilterBitsPerKey is the memory that the filters of new tables spend on
+	// each distinct key, from 1 to 100, on average: how it is spread over the
+	// tree is what Filters says. Default: 10.
 	FilterBitsPerKey float64
+	// Filters is the policy of filter sizes. Default: small runs, which are as
+	// often asked as large ones, get more bits for each key, so that a lookup
+	// of an absent key reads least.
+	Filters filter.Policy
 	// DisableFilters builds no filters and asks none.
 	DisableFilters bool
 
@@ -199,6 +203,8 @@ func (o *Options) Validate() error {
 		check(bits >= 1 && bits <= 100 && filter.ValidateMillibits(millibits(bits)) == nil,
 			"FilterBitsPerKey is %v, not in [1, 100]", bits)
 	}
+	err := o.Filters.Validate()
+	check(err == nil, "Filters: %w", err)
 	inRange("TableBytes", o.TableBytes, 4<<10, 1<<36)
 	inRange("L0CompactTables", int64(o.L0CompactTables), 1, 1000)
 	inRange("L0SlowTables", int64(o.L0SlowTables), 1, 1000)
@@ -222,8 +228,8 @@ func (o *Options) Validate() error {
 // checked the range.
 func millibits(bitsPerKey float64) uint32 { return uint32(bitsPerKey*1000 + 0.5) }
 
-// filterMillibits is what a new table's filter spends on each key; zero is no
-// filter.
+// filterMillibits is about what a new table's filter spends on each key, until
+// its size is known; zero is no filter.
 func (o *Options) filterMillibits() uint32 {
 	if o.DisableFilters {
 		return 0

@@ -22,10 +22,19 @@ type outputs struct {
 
 	added  []manifest.LevelTable
 	opened map[keys.FileNum]*tree.Table
+
+	version    *manifest.Version // that the tables are added to; nil is the current one
+	bottommost bool              // nothing older lies below
+	manual     bool              // nor above, in the end
+	filters    filterUse
 }
 
 func (db *DB) newOutputs(level int) *outputs {
-	return &outputs{db: db, level: level, opened: map[keys.FileNum]*tree.Table{}}
+	o := &outputs{db: db, level: level, opened: map[keys.FileNum]*tree.Table{}}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.writing[o] = true
+	return o
 }
 
 // size returns the size of the table that is being written, in bytes, zero if
@@ -67,6 +76,7 @@ func (o *outputs) start() error {
 		BlockSize:       o.db.o.BlockBytes,
 		Compression:     compression,
 		FilterMillibits: o.db.o.filterMillibits(),
+		SizeFilter:      o.sizeFilter,
 		VerifyFilter:    invariants.Enabled,
 	})
 	return nil
@@ -120,6 +130,7 @@ func (o *outputs) finish() error {
 func (o *outputs) built() {
 	o.db.mu.Lock()
 	defer o.db.mu.Unlock()
+	delete(o.db.writing, o)
 	for _, num := range o.nums {
 		delete(o.db.building, num)
 	}

@@ -16,11 +16,11 @@ func (db *DB) Get(key []byte) ([]byte, error) { return db.GetTo(nil, key) }
 // GetTo appends the value of key to dst and returns the result, or dst and
 // ErrNotFound. It allocates nothing if dst has room and the block is cached.
 func (db *DB) GetTo(dst, key []byte) ([]byte, error) {
-	return db.getTo(dst, key, newest)
+	return db.getTo(dst, key, newest, nil)
 }
 
-func (db *DB) getTo(dst, key []byte, snapshot keys.SeqNum) ([]byte, error) {
-	value, found, err := db.get(dst, key, snapshot, false)
+func (db *DB) getTo(dst, key []byte, snapshot keys.SeqNum, pinned *tree.State) ([]byte, error) {
+	value, found, err := db.get(dst, key, snapshot, pinned, false)
 	if err == nil && !found {
 		err = ErrNotFound
 	}
@@ -33,16 +33,26 @@ func (db *DB) getTo(dst, key []byte, snapshot keys.SeqNum) ([]byte, error) {
 // Has reports whether key is in the store. It is exact, costs the disk reads
 // of Get, and copies no value.
 func (db *DB) Has(key []byte) (bool, error) {
-	_, found, err := db.get(nil, key, newest, true)
+	_, found, err := db.get(nil, key, newest, nil, true)
 	return found, err
 }
 
 // newest stands for the newest published sequence number.
 const newest = keys.MaxSeqNum
 
+// visible returns the newest sequence number that reads may see. Load the read
+// state first (invariant 1).
+func (db *DB) visible() keys.SeqNum {
+	if db.follow != nil {
+		return keys.SeqNum(db.follow.visible.Load())
+	}
+	return db.commit.Visible()
+}
+
 // get is the point lookup behind every entry point. It takes no lock and no
-// reference; when a table's file is given up under its eyes, it starts again.
-func (db *DB) get(dst, key []byte, snapshot keys.SeqNum, existsOnly bool) (value []byte, found bool, err error) {
+// reference; when a table's file is given up under its eyes, it starts again. A
+// pinned state, which the caller holds, is looked at instead of the present one.
+func (db *DB) get(dst, key []byte, snapshot keys.SeqNum, pinned *tree.State, existsOnly bool) (value []byte, found bool, err error) {
 	if err := db.usable(); err != nil {
 		return dst, false, err
 	}
@@ -55,10 +65,13 @@ func (db *DB) get(dst, key []byte, snapshot keys.SeqNum, existsOnly bool) (value
 		// The state first, then the sequence number (invariant 1): the other
 		// way round, a compaction in between may have dropped the version that
 		// this sequence number sees.
-		s := db.state.Load()
+		s := pinned
+		if s == nil {
+			s = db.state.Load()
+		}
 		seq := snapshot
 		if seq == newest {
-			seq = db.commit.Visible()
+			seq = db.visible()
 		}
 		value, found, err = s.Get(dst, key, hash, seq, existsOnly)
 		if err == nil {
@@ -75,7 +88,7 @@ func (db *DB) get(dst, key []byte, snapshot keys.SeqNum, existsOnly bool) (value
 		if err := db.usable(); err != nil {
 			return dst, false, err
 		}
-		if db.state.Load() == s {
+		if pinned != nil || db.state.Load() == s {
 			return dst, false, fmt.Errorf("looking for %.64q: %w", key, err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"sievedb/internal/keys"
+	"sievedb/internal/tree"
 )
 
 // Snapshot is the store at one instant: its reads see exactly the writes that
@@ -13,17 +14,23 @@ import (
 type Snapshot struct {
 	db     *DB
 	seq    keys.SeqNum
+	state  *tree.State // of a read-only store, held: no writer keeps its entries
 	closed atomic.Bool
 }
 
 // Snapshot returns a snapshot of the present. Close it. Reads on a snapshot of
-// a closed store return ErrClosed.
+// a closed store return ErrClosed. On a read-only store it is what the last
+// Refresh saw, and holds the files for it whatever the writer does.
 func (db *DB) Snapshot() *Snapshot {
 	// Read and registered under one lock, or a compaction in between would not
 	// know of it (invariant 1).
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	s := &Snapshot{db: db, seq: db.commit.Visible()}
+	s := &Snapshot{db: db}
+	if db.follow != nil {
+		s.state = db.acquire()
+	}
+	s.seq = db.visible()
 	i, _ := slices.BinarySearch(db.snapshots, s.seq)
 	db.snapshots = slices.Insert(db.snapshots, i, s.seq)
 	return s
@@ -34,6 +41,9 @@ func (db *DB) Snapshot() *Snapshot {
 func (s *Snapshot) Close() error {
 	if s.closed.Swap(true) {
 		return nil
+	}
+	if s.state != nil {
+		s.db.note(s.state.Release())
 	}
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
@@ -52,7 +62,7 @@ func (s *Snapshot) GetTo(dst, key []byte) ([]byte, error) {
 	if s.closed.Load() {
 		return dst, ErrClosed
 	}
-	value, err := s.db.getTo(dst, key, s.seq)
+	value, err := s.db.getTo(dst, key, s.seq, s.state)
 	if s.closed.Load() { // what it sees may have been compacted away meanwhile
 		return dst, ErrClosed
 	}
@@ -64,7 +74,7 @@ func (s *Snapshot) Has(key []byte) (bool, error) {
 	if s.closed.Load() {
 		return false, ErrClosed
 	}
-	_, found, err := s.db.get(nil, key, s.seq, true)
+	_, found, err := s.db.get(nil, key, s.seq, s.state, true)
 	if s.closed.Load() {
 		return false, ErrClosed
 	}
@@ -76,12 +86,19 @@ func (s *Snapshot) Scan(lo, hi []byte) *Iterator {
 	if s.closed.Load() {
 		return &Iterator{err: ErrClosed}
 	}
-	it := s.db.scan(lo, hi, s.seq)
+	it := s.scan(lo, hi)
 	if s.closed.Load() { // before the state was pinned, perhaps
 		_ = it.Close() // it has read nothing
 		return &Iterator{err: ErrClosed}
 	}
 	return it
+}
+
+func (s *Snapshot) scan(lo, hi []byte) *Iterator {
+	if s.state == nil || !s.state.Acquire() { // closed just now, if it cannot be acquired
+		return s.db.scan(lo, hi, s.seq)
+	}
+	return s.db.scanState(s.state, lo, hi, s.seq)
 }
 
 // Prefix is DB.Prefix at the snapshot.

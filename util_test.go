@@ -62,6 +62,8 @@ func optionSets() []optionSet {
 		with("one bit per key", func(o *Options) { o.FilterBitsPerKey = 1 }),
 		with("twenty bits per key", func(o *Options) { o.FilterBitsPerKey = 20 }),
 		with("no filters", func(o *Options) { o.DisableFilters = true }),
+		with("no filters at the bottom", func(o *Options) { o.Filters.SkipBottom = true }),
+		with("few bytes for filters", func(o *Options) { o.Filters.BudgetBytes = 2000 }),
 		with("no compression", func(o *Options) { o.Compression = NoCompression }),
 		with("no cache", func(o *Options) { o.CacheBytes = -1 }),
 		with("tiny cache", func(o *Options) { o.CacheBytes = 4 << 10 }),

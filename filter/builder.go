@@ -59,6 +59,10 @@ func (b *Builder) Reset(millibits uint32, seed uint64) {
 	b.millibits, b.seed = millibits, seed
 }
 
+// Resize sets another size, in thousandths of a bit per key, for the hashes
+// that were added and those to come: it may depend on how many they are.
+func (b *Builder) Resize(millibits uint32) { b.millibits = millibits }
+
 // Release gives the scratch memory back for other builders and forgets all
 // hashes. A builder that is not released is garbage like any other.
 func (b *Builder) Release() {

@@ -204,3 +204,29 @@ func ExampleExpectedRate() {
 	fmt.Printf("%.4f %%\n", 100*ExpectedRate(10_000))
 	// Output: 0.9665 %
 }
+
+// TestCheckRate accepts filters of all sizes and refuses one whose keys crowd
+// into half of its blocks, of which Rate knows nothing.
+func TestCheckRate(t *testing.T) {
+	rng := newRand(t)
+	for _, n := range []int{0, 1, 10, 1000, 50_000} {
+		for _, millibits := range []uint32{1000, 5000, 10_000, 20_000, 100_000} {
+			r, hashes := randomFilter(t, rng, n, millibits, rng.Uint64())
+			if err := r.CheckRate(); err != nil {
+				t.Errorf("%d keys, %d: %v", n, millibits, err)
+			}
+			if _, info := filterOf(t, hashes, millibits, r.seed); info.Rate != r.Rate() {
+				t.Errorf("%d keys, %d: rate %v when built, %v when read", n, millibits, info.Rate, r.Rate())
+			}
+		}
+	}
+	all := MatchAll()
+	if err := all.CheckRate(); err != nil || all.Rate() != 1 {
+		t.Errorf("match-all: %v, rate %v", err, all.Rate())
+	}
+	r, _ := randomFilter(t, rng, 50_000, 10_000, 1)
+	r.bits = append(make([]byte, len(r.bits)), r.bits...) // which no block number reaches beyond half
+	if err := r.CheckRate(); err == nil {
+		t.Error("a filter of which only the empty half is asked passes")
+	}
+}

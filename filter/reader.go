@@ -1,5 +1,12 @@
 package filter
 
+import (
+	"fmt"
+	"math"
+
+	"sievedb/internal/corrupt"
+)
+
 // Reader answers from a payload. It is a small value that may be copied; the
 // zero Reader is match-all. It is immutable and safe for concurrent use.
 type Reader struct {
@@ -51,6 +58,41 @@ func (r *Reader) Bytes() int {
 		return 0
 	}
 	return len(r.bits) + trailerBytes
+}
+
+// Rate returns the false-positive rate that the bits give, as Info.Rate does:
+// for the payload that Finish made it is the same number. It is 1 for
+// match-all. It reads the whole payload.
+func (r *Reader) Rate() float64 {
+	if r.IsMatchAll() {
+		return 1
+	}
+	return realisedRate(r.bits, r.k)
+}
+
+// CheckRate asks r about made-up hashes, as many as 1,000 false positives
+// need but no more than 200,000, and reports as a *corrupt.Error an outcome
+// more than six standard deviations and ten from what Rate says: a fifth at
+// most rates. Then probes are not where the bits are, or hashes meet blocks that
+// are fuller than others. Chance alone comes to that less than once in 10^9
+// filters, and always with the same ones, since the hashes are the same.
+func (r *Reader) CheckRate() error {
+	rate := r.Rate()
+	n := 200_000
+	if rate > 0 {
+		n = int(min(float64(n), math.Ceil(1000/rate)))
+	}
+	maybe := 0
+	for i := range n {
+		if r.MayContain(SeedFor(uint64(i) + 1<<63)) { // no table has such a number
+			maybe++
+		}
+	}
+	expected := float64(n) * rate
+	if math.Abs(float64(maybe)-expected) > 6*math.Sqrt(expected*(1-rate))+10 {
+		return corrupt.At(0, fmt.Sprintf("filter answers to %d absent hashes", n), fmt.Sprintf("about %.0f times maybe", expected), maybe)
+	}
+	return nil
 }
 
 // MayContain reports whether a key with hash h may be in the table: false is

@@ -349,11 +349,12 @@ func TestVerifyFindsWriterBugs(t *testing.T) {
 			w.props.UserKeys++
 			w.count(key, nil)
 		},
-		"filter":   func(w *Writer) { w.filter.Reset(10_000, 1); w.filter.Add(42) },
-		"entries":  func(w *Writer) { w.props.Entries++ },
-		"deletes":  func(w *Writer) { w.props.Deletes++ },
-		"sequence": func(w *Writer) { w.props.LargestSeq++ },
-		"smallest": func(w *Writer) { w.props.SmallestKey = []byte("a") },
+		"filter":      func(w *Writer) { w.filter.Reset(10_000, 1); w.filter.Add(42) },
+		"filter keys": func(w *Writer) { w.filter.Add(42) },
+		"entries":     func(w *Writer) { w.props.Entries++ },
+		"deletes":     func(w *Writer) { w.props.Deletes++ },
+		"sequence":    func(w *Writer) { w.props.LargestSeq++ },
+		"smallest":    func(w *Writer) { w.props.SmallestKey = []byte("a") },
 	} {
 		f := &memFile{}
 		w := NewWriter(f, WriterOptions{FileNum: 7, FilterMillibits: 10_000})

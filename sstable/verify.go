@@ -12,8 +12,9 @@ import (
 
 // Verify reads the whole table, past the cache, and checks all that it can
 // say of itself: checksums and structure of every block, order of the entries
-// across blocks, separators, tags, that every user key passes the filter, and
-// the properties. It returns the first *corrupt.Error, or what reading failed
+// across blocks, separators, tags, that every user key passes the filter, that
+// the filter's bits give the predicted rate and its answers keep it, and the
+// properties. It returns the first *corrupt.Error, or what reading failed
 // with.
 func (r *Reader) Verify() error {
 	v := verifier{r: r, filter: filter.MatchAll()}
@@ -21,6 +22,9 @@ func (r *Reader) Verify() error {
 		var err error
 		if v.filter, err = r.readFilter(); err != nil {
 			return err
+		}
+		if err := r.verifyRate(v.filter); err != nil {
+			return r.locate(err, r.footer.filter.offset)
 		}
 	}
 	var stats IterStats
@@ -40,6 +44,14 @@ func (r *Reader) Verify() error {
 		}
 	}
 	return v.properties()
+}
+
+// verifyRate holds the filter against the rate that the table predicts.
+func (r *Reader) verifyRate(f filter.Reader) error {
+	if rate := f.Rate(); rate != r.props.FilterRate {
+		return corrupt.At(0, "filter rate", r.props.FilterRate, rate)
+	}
+	return f.CheckRate()
 }
 
 // verifier is the state of one Verify: what was counted so far.
@@ -112,6 +124,9 @@ func (v *verifier) properties() error {
 		if c.want != c.got {
 			return v.r.locate(corrupt.At(0, c.what+" in the properties", c.want, c.got), at)
 		}
+	}
+	if !v.filter.IsMatchAll() && p.FilterKeys != g.UserKeys {
+		return v.r.locate(corrupt.At(0, "filter keys in the properties", p.FilterKeys, g.UserKeys), at)
 	}
 	if !bytes.Equal(p.SmallestKey, g.SmallestKey) || !bytes.Equal(p.LargestKey, v.last) {
 		return v.r.locate(corrupt.At(0, "keys in the properties", fmt.Sprintf("%q to %q", p.SmallestKey, p.LargestKey),

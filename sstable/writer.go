@@ -30,6 +30,10 @@ type WriterOptions struct {
 	// FilterMillibits is the filter's size in thousandths of a bit per user
 	// key; zero: no filter.
 	FilterMillibits uint32
+	// SizeFilter, if there is a filter, decides its size in the place of
+	// FilterMillibits once the number of keys and the bounds are known; zero is
+	// no filter. Finish calls it once, before it writes the filter.
+	SizeFilter func(p *Properties) (millibits uint32)
 	// VerifyFilter asks the finished filter for every key again before the
 	// table is published.
 	VerifyFilter bool
@@ -311,6 +315,13 @@ func (w *Writer) writeFilter(f *footer) (payloadBytes uint64, err error) {
 	f.filter.offset = w.written + uint64(len(w.out))
 	if w.filter == nil {
 		return 0, nil
+	}
+	if w.o.SizeFilter != nil {
+		millibits := w.o.SizeFilter(&w.props)
+		if millibits == 0 {
+			return 0, nil
+		}
+		w.filter.Resize(millibits)
 	}
 	base := len(w.out)
 	out, info, err := w.filter.Finish(w.out)
