@@ -1,0 +1,188 @@
+package salvage
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"sievedb/cmd/sievectl/internal/decode"
+	"sievedb/internal/corrupt"
+	"sievedb/internal/keys"
+	"sievedb/internal/manifest"
+	"sievedb/vfs"
+)
+
+// plan is what is to be used of the old store.
+type plan struct {
+	dir    string
+	report *Report
+
+	// whole says that the manifest was read to an end that is sure: what it
+	// lists is the store, and nothing else is.
+	whole   bool
+	store   *[16]byte // nil if it is not known
+	lastSeq keys.SeqNum
+	// tables are those to use, by number; Meta is nil where only the file is
+	// known.
+	tables   map[keys.FileNum]manifest.LevelTable
+	removed  map[keys.FileNum]bool // tables that an edit removed, also to move them
+	segments map[keys.FileNum]manifest.Segment
+	oldest   keys.FileNum // segment that is still needed
+}
+
+// makePlan reads the manifest as far as that goes, and lists the files.
+func makePlan(dir string, report *Report) (*plan, error) {
+	p := &plan{dir: dir, report: report,
+		tables: map[keys.FileNum]manifest.LevelTable{}, removed: map[keys.FileNum]bool{},
+		segments: map[keys.FileNum]manifest.Segment{},
+	}
+	names, err := vfs.OS().List(dir)
+	if err != nil {
+		return nil, err
+	}
+	st, err := manifest.Load(vfs.OS(), dir)
+	var version *manifest.VersionError
+	switch {
+	case err == nil:
+		p.take(st)
+	case errors.As(err, &version):
+		return nil, err
+	default:
+		if err := p.takeWhatIsLeft(names, err); err != nil {
+			return nil, err
+		}
+	}
+	p.addFiles(names)
+	if !p.whole && len(p.tables)+len(p.segments) == 0 {
+		return nil, fmt.Errorf("%s holds neither a table nor a WAL segment", dir)
+	}
+	return p, nil
+}
+
+// take plans what a whole manifest says.
+func (p *plan) take(st *manifest.State) {
+	p.whole, p.store, p.lastSeq = true, &st.StoreID, st.LastSeq
+	for level, tables := range st.Version.Levels {
+		for _, t := range tables {
+			p.tables[t.FileNum] = manifest.LevelTable{Level: level, Meta: t}
+		}
+	}
+	for _, s := range st.Segments {
+		p.segments[s.FileNum] = s
+	}
+}
+
+// takeWhatIsLeft plans with the edits that can be read, since the manifest
+// cannot be loaded because of cause.
+func (p *plan) takeWhatIsLeft(names []string, cause error) error {
+	var candidates []keys.FileNum // of manifests, the best first
+	for _, name := range names {
+		if num, ok := manifest.ParseManifestName(name); ok {
+			candidates = append(candidates, num)
+		}
+	}
+	slices.Sort(candidates)
+	slices.Reverse(candidates)
+	durable := int64(0)
+	current, err := decode.ReadCurrent(p.dir)
+	if err == nil {
+		candidates, durable = []keys.FileNum{current.Manifest}, current.DurableBytes
+	} else {
+		p.report.lose(manifest.CurrentName, 0, 0, err)
+	}
+	used := false
+	for i := 0; i < len(candidates) && !used; i++ {
+		if used, err = p.takeManifest(candidates[i], durable); err != nil {
+			return err
+		}
+	}
+	if !used {
+		p.report.lose("MANIFEST", 0, 0, "none can be read")
+	}
+	if len(p.report.Losses) == 0 { // its edits can be read, but do not fit
+		p.report.lose("MANIFEST", 0, 0, cause)
+	}
+	p.report.note("without a whole manifest, all tables and segments are used that are there and that no edit removed; " +
+		"if others had replaced one of them, old values and deleted keys may be back")
+	return nil
+}
+
+// takeManifest plans with the edits of manifest num, and reports whether there
+// were any. durable is how many bytes it should have at least.
+func (p *plan) takeManifest(num keys.FileNum, durable int64) (used bool, err error) {
+	name := manifest.ManifestName(num)
+	f, err := decode.OpenFile(filepath.Join(p.dir, name))
+	if err != nil {
+		p.report.lose(name, 0, durable, err)
+		return false, nil
+	}
+	h, err := decode.ReadManifestHeader(f)
+	switch {
+	case err == nil:
+		p.store = &h.Store
+	case !errors.Is(err, corrupt.ErrCorrupt):
+		return false, err
+	default:
+		p.report.damaged(err)
+	}
+	gaps, err := decode.WalkManifest(f, num, func(e *decode.Edit) error {
+		used = true
+		p.apply(&e.Edit)
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	for _, g := range gaps {
+		p.report.lose(name, g.Offset, g.End, g.Cause)
+	}
+	if f.Size < durable {
+		p.report.lose(name, f.Size, durable, fmt.Sprintf("the manifest is cut to %d bytes", f.Size))
+	}
+	for n := range p.segments {
+		if n < p.oldest {
+			delete(p.segments, n)
+		}
+	}
+	return used, nil
+}
+
+// apply does what an edit says, whether or not it fits those before it.
+func (p *plan) apply(e *manifest.Edit) {
+	p.lastSeq = max(p.lastSeq, e.LastSeq)
+	p.oldest = max(p.oldest, e.OldestSegment)
+	for _, n := range e.AddedSegments {
+		p.segments[n] = manifest.Segment{FileNum: n}
+	}
+	for _, s := range e.SealedSegments {
+		p.segments[s.FileNum] = manifest.Segment{FileNum: s.FileNum, Sealed: true, SizeBytes: s.SizeBytes}
+	}
+	for _, t := range e.Removed {
+		delete(p.tables, t.FileNum)
+		p.removed[t.FileNum] = true
+	}
+	for _, t := range e.Added {
+		p.tables[t.Meta.FileNum] = t
+	}
+}
+
+// addFiles adds the files that the manifest does not list, or notes that they
+// are not used.
+func (p *plan) addFiles(names []string) {
+	for _, name := range names {
+		table, isTable := decode.ParseNum(name, ".sst")
+		segment, isSegment := decode.ParseNum(name, ".wal")
+		_, tableListed := p.tables[table]
+		_, segmentListed := p.segments[segment]
+		switch {
+		case isTable && tableListed, isSegment && segmentListed:
+		case isTable && !p.whole && !p.removed[table]:
+			p.tables[table] = manifest.LevelTable{}
+		case isSegment && !p.whole && segment >= p.oldest:
+			p.segments[segment] = manifest.Segment{FileNum: segment}
+		case isTable, isSegment:
+			p.report.note("%s is not part of the store, and not used", name)
+		}
+	}
+}
