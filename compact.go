@@ -12,6 +12,7 @@ import (
 	"sievedb/internal/iter"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/rangedel"
 	"sievedb/internal/tree"
 	"sievedb/sstable"
 )
@@ -105,12 +106,7 @@ func (db *DB) pick(l0Only bool) (*job, bool) {
 		return nil, false
 	}
 	s := db.state.Load()
-	in := compaction.Input{
-		Config:         db.shape(),
-		Running:        db.running,
-		OldestSnapshot: db.readers()[0],
-		L0Only:         l0Only,
-	}
+	in := db.pickInput(s, l0Only)
 	plan, ok := compaction.Plan{}, false
 	for i := 0; i < len(db.manuals) && !ok && !l0Only; i++ {
 		plan, ok = compaction.PickManual(s.Version, in, db.manuals[i].Manual)
@@ -123,6 +119,18 @@ func (db *DB) pick(l0Only bool) (*job, bool) {
 	}
 	db.running = append(db.running, plan.Reservation)
 	return &job{Plan: plan, state: s, readers: db.readers(), info: compactionInfo(&plan)}, true
+}
+
+// pickInput is what a pick from s depends on. Called with mu held.
+func (db *DB) pickInput(s *tree.State, l0Only bool) compaction.Input {
+	return compaction.Input{
+		Config:         db.shape(),
+		Running:        db.running,
+		OldestSnapshot: db.readers()[0],
+		L0Only:         l0Only,
+		RangeDels:      s.RangeDels,
+		HiddenBytes:    s.HiddenBytes,
+	}
 }
 
 // shape is what the options say about the shape of the tree.
@@ -142,6 +150,14 @@ func (db *DB) run(j *job) error {
 		for _, m := range j.Inputs[i] {
 			e.Removed = append(e.Removed, manifest.LevelFile{Level: level, FileNum: m.FileNum})
 		}
+	}
+	if j.Drop {
+		for _, m := range j.Inputs[0] {
+			j.info.Dropped += m.Entries
+		}
+		db.trash.hold(1)
+		j.holding = true
+		return db.edit(e, nil)
 	}
 	if j.TrivialMove {
 		for _, m := range j.Inputs[0] {
@@ -165,30 +181,19 @@ func (db *DB) run(j *job) error {
 
 // merge writes the entries of j's inputs that somebody can still need.
 func (db *DB) merge(j *job, out *outputs) error {
-	opts := sstable.IterOptions{NoFill: true}
-	inputs := append(j.state.TableIters(j.StartLevel, j.Inputs[0], opts),
-		j.state.TableIters(j.OutputLevel, j.Inputs[1], opts)...)
-	input := iter.NewMerging(inputs...)
+	oldest := j.readers[0]
+	input := iter.NewMerging(j.state.InputIters(j.StartLevel, j.OutputLevel, j.Inputs, oldest, sstable.IterOptions{NoFill: true})...)
 	defer input.Close()
+	spans := rangedel.Fragment(append(j.state.RangeDelsOf(j.StartLevel, j.Inputs[0]),
+		j.state.RangeDelsOf(j.OutputLevel, j.Inputs[1])...), j.readers)
 	stop := &stoppable{Iterator: input, db: db}
 	merger := compaction.NewMerger(stop, compaction.MergeOptions{
-		Snapshots: j.readers, Elide: j.Elider().Elide, ZeroSeq: j.ZeroSeq(),
+		Snapshots: j.readers, Elide: j.Elider().Elide, RangeDels: spans, ZeroSeq: j.ZeroSeq(),
 	})
-	splitter := j.Splitter()
-	for ok := merger.First(); ok; ok = merger.Next() {
-		if splitter.Cut(merger.Key().UserKey, merger.FirstOfKey(), out.size()) {
-			if err := out.cut(); err != nil {
-				return err
-			}
-		}
-		if err := out.add(merger.Key(), merger.Value()); err != nil {
-			return err
-		}
-	}
-	if err := merger.Error(); err != nil {
+	if err := compaction.Write(merger, j.KeptRangeDels(spans, oldest), j.Splitter(), out); err != nil {
 		return err
 	}
-	j.info.Dropped = merger.Stats().Shadowed + merger.Stats().Tombstones
+	j.info.Dropped = merger.Stats().Shadowed + merger.Stats().Tombstones + merger.Stats().Hidden
 	return out.finish()
 }
 

@@ -43,9 +43,15 @@ func (h *history) begin(db *DB, rng *rand.Rand, pool [][]byte) *Batch {
 	m := h.models[n-1]
 	for range rng.IntN(12) {
 		k := pool[rng.IntN(len(pool))]
-		if rng.IntN(4) == 0 {
+		switch rng.IntN(16) {
+		case 0, 1, 2, 3:
 			b.Delete(k)
 			m.delete(k)
+			continue
+		case 4:
+			lo, hi := m.few(rng, pool)
+			b.DeleteRange(lo, hi)
+			m.deleteRange(lo, hi)
 			continue
 		}
 		v := bytes.Repeat(binary.AppendUvarint(nil, uint64(n)), rng.IntN(150))
@@ -207,9 +213,7 @@ func usedNumbers(fs vfs.FS) map[uint64]bool {
 func quiesce(db *DB) (release func()) {
 	db.mu.Lock()
 	for {
-		_, work := compaction.Pick(db.state.Load().Version, compaction.Input{
-			Config: db.shape(), Running: db.running, OldestSnapshot: db.readers()[0],
-		})
+		_, work := compaction.Pick(db.state.Load().Version, db.pickInput(db.state.Load(), false))
 		if !work && len(db.running) == 0 && len(db.immutables) == 0 && db.trash.empty() {
 			return db.mu.Unlock
 		}

@@ -70,13 +70,13 @@ type FlushInfo struct {
 // CompactionInfo describes a compaction. CompactionBegin does not know what
 // comes after InputBytes. The slices belong to the listener.
 type CompactionInfo struct {
-	Reason                  string // "l0", "size", "tombstones", "dead entries" or "manual"
+	Reason                  string // "l0", "size", "tombstones", "dead entries", "manual" or "dropped"
 	TrivialMove             bool   // the inputs change their level as they are
 	StartLevel, OutputLevel int
 	InputTables             []uint64 // file numbers, of both levels
 	InputBytes              uint64   // sizes of their files
 
-	OutputTables []uint64 // new ones: none in a trivial move
+	OutputTables []uint64 // new ones: none in a trivial move, nor of "dropped", where range tombstones hide the inputs as a whole
 	OutputBytes  uint64
 	Dropped      uint64 // entries that nobody needs any more
 	Duration     time.Duration
@@ -345,7 +345,7 @@ func (db *DB) missingFilters(s *tree.State) {
 	without, all := 0, 0
 	for t := range s.All() {
 		all++
-		if t.Meta.FilterBytes == 0 {
+		if t.Meta.FilterBytes == 0 && t.Meta.Entries > 0 {
 			without++
 		}
 	}

@@ -139,7 +139,7 @@ func (db *DB) filtersWait() bool {
 	without := false
 	for t := range db.state.Load().All() {
 		used += int64(t.Meta.FilterBytes)
-		without = without || t.Meta.FilterBytes == 0
+		without = without || t.Meta.FilterBytes == 0 && t.Meta.Entries > 0
 	}
 	return without && used < policy.BudgetBytes*3/4 && !policy.SkipBottom && policy.FromBottom == nil && !db.o.DisableFilters
 }

@@ -78,10 +78,10 @@ func replaceLevel(t *testing.T, db *DB, level int, sorted []uint64) {
 	out.replaces(old)
 	value := make([]byte, 84)
 	for _, k := range sorted {
-		if out.size() >= 1<<20 {
-			must(t, out.cut())
+		if out.SizeBytes() >= 1<<20 {
+			must(t, out.end())
 		}
-		must(t, out.add(keys.Make(binary.BigEndian.AppendUint64(nil, k), e.LastSeq, keys.KindPut), value))
+		must(t, out.Add(keys.Make(binary.BigEndian.AppendUint64(nil, k), e.LastSeq, keys.KindPut), value))
 	}
 	must(t, out.finish())
 	e.Added = out.added
@@ -443,9 +443,9 @@ func TestJobsShareTheBudget(t *testing.T) {
 	db := mustOpen(t, vfs.NewMem(), "/store", o)
 	table := func(out *outputs, n int) (filterBytes uint64) {
 		for i := range n {
-			must(t, out.add(keys.Make(fmt.Appendf(nil, "%06d", i), 1, keys.KindPut), nil))
+			must(t, out.Add(keys.Make(fmt.Appendf(nil, "%06d", i), 1, keys.KindPut), nil))
 		}
-		must(t, out.cut())
+		must(t, out.end())
 		return out.added[len(out.added)-1].Meta.FilterBytes
 	}
 	a, b := db.newOutputs(6), db.newOutputs(5)

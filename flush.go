@@ -10,6 +10,7 @@ import (
 	"sievedb/internal/commit"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/rangedel"
 	"sievedb/memtable"
 )
 
@@ -92,13 +93,12 @@ func (db *DB) flush(b buffer, next keys.FileNum, readers []keys.SeqNum) (err err
 func (db *DB) writeMemtable(b buffer, readers []keys.SeqNum, out *outputs) error {
 	it := b.NewIter(nil, keys.MaxSeqNum)
 	defer it.Close()
-	merger := compaction.NewMerger(it, compaction.MergeOptions{Snapshots: readers})
-	for ok := merger.First(); ok; ok = merger.Next() {
-		if err := out.add(merger.Key(), merger.Value()); err != nil {
-			return fmt.Errorf("flush: %w", out.discard(err))
-		}
+	var spans []rangedel.Span
+	if log := b.RangeDeletes(); log != nil {
+		spans = rangedel.Fragment(log.All(), readers)
 	}
-	err := merger.Error()
+	merger := compaction.NewMerger(it, compaction.MergeOptions{Snapshots: readers, RangeDels: spans})
+	err := compaction.Write(merger, spans, nil, out)
 	if err == nil {
 		err = out.finish()
 	}

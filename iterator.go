@@ -7,7 +7,9 @@ import (
 
 	internal "sievedb/internal/iter"
 	"sievedb/internal/keys"
+	"sievedb/internal/rangedel"
 	"sievedb/internal/tree"
+	"sievedb/memtable"
 	"sievedb/sstable"
 )
 
@@ -26,6 +28,7 @@ type Iterator struct {
 	db      *DB
 	state   *tree.State // referenced until Close
 	visible *internal.Visible
+	inputs  []internal.Iterator // of visible
 	stats   sstable.IterStats
 	lower   []byte
 	upper   []byte // nil: none
@@ -64,7 +67,7 @@ func (db *DB) scan(lo, hi []byte, snapshot keys.SeqNum) *Iterator {
 	if snapshot == newest { // after the state is pinned (invariant 1)
 		snapshot = db.visible()
 	}
-	return db.scanState(state, lo, hi, snapshot)
+	return db.scanState(state, lo, hi, snapshot, nil)
 }
 
 // acquire returns the current read state, referenced.
@@ -78,23 +81,23 @@ func (db *DB) acquire() *tree.State {
 }
 
 // scanState returns an iterator over a referenced state, which belongs to it
-// from then on, and over the newer entries of own.
-func (db *DB) scanState(state *tree.State, lo, hi []byte, snapshot keys.SeqNum, own ...internal.Iterator) *Iterator {
+// from then on, and over own, if that is not nil, which is newer.
+func (db *DB) scanState(state *tree.State, lo, hi []byte, snapshot keys.SeqNum, own *memtable.Table) *Iterator {
 	it := &Iterator{db: db, state: state}
 	lo = append([]byte{}, lo...)
 	if hi != nil {
 		hi = append([]byte{}, hi...)
 	}
 	it.lower, it.upper = lo, hi
-	inputs := append(own, state.NewIters(tree.IterOptions{
-		Lower: lo, Upper: hi, Snapshot: snapshot, CommitLock: &db.commit.Lock, Stats: &it.stats,
-	})...)
-	if len(own) > 0 {
+	it.inputs = state.NewIters(tree.IterOptions{
+		Lower: lo, Upper: hi, Snapshot: snapshot, CommitLock: &db.commit.Lock, Stats: &it.stats, Own: own,
+	})
+	if own != nil {
 		// All that the state shows is not newer than the snapshot: its tables
 		// are older, and its memtables' iterators end there.
 		snapshot = keys.MaxSeqNum
 	}
-	it.visible = internal.NewVisible(internal.NewMerging(inputs...), internal.VisibleOptions{
+	it.visible = internal.NewVisible(internal.NewMerging(it.inputs...), internal.VisibleOptions{
 		Snapshot: snapshot, Lower: lo, Upper: hi,
 	})
 	return it
@@ -223,8 +226,8 @@ func (it *Iterator) Close() error {
 	it.err = it.Err()
 	err := it.db.closedError(it.visible.Close())
 	skipped := it.visible.Skipped()
-	it.visible = nil
-	it.db.scans.add(&it.stats, skipped)
+	it.db.scans.add(&it.stats, skipped, it.inputs)
+	it.visible, it.inputs = nil, nil
 	if err = errors.Join(err, it.state.Release()); it.err == nil {
 		it.err = err
 	}
@@ -256,9 +259,16 @@ func (it *Iterator) sequence(start, step func() bool) iter.Seq2[[]byte, []byte] 
 type scanCounts struct {
 	blocksCached, blocksRead, bytesRead atomic.Uint64
 	tombstones, versions                atomic.Uint64
+	hidden, stretches                   atomic.Uint64
 }
 
-func (c *scanCounts) add(s *sstable.IterStats, skipped internal.Skipped) {
+func (c *scanCounts) add(s *sstable.IterStats, skipped internal.Skipped, inputs []internal.Iterator) {
+	for _, in := range inputs {
+		if s, ok := in.(*rangedel.Skipping); ok {
+			c.hidden.Add(s.Skipped().Entries)
+			c.stretches.Add(s.Skipped().Seeks)
+		}
+	}
 	c.blocksCached.Add(s.BlocksCached)
 	c.blocksRead.Add(s.BlocksRead)
 	c.bytesRead.Add(s.BytesRead)

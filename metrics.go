@@ -61,8 +61,11 @@ type LevelMetrics struct {
 	Level   int
 	Tables  int
 	Bytes   uint64 // of the tables' files
-	Entries uint64 // of every kind
+	Entries uint64 // of every kind, without range tombstones
 	Deletes uint64 // of those, tombstones
+	// RangeDeletes counts range tombstones, each of them once for every stretch
+	// of keys that others or the bounds of tables cut it into.
+	RangeDeletes uint64
 	// Keys is the sum over the tables of their distinct keys.
 	Keys uint64
 	// FilterBytes are the filters' sizes in the files; they are resident once
@@ -89,6 +92,7 @@ type MemoryMetrics struct {
 	CacheOverflow uint64 // blocks in use that the cache has no room for
 	Filters       uint64 // resident
 	Indexes       uint64 // resident
+	RangeDeletes  uint64 // range tombstones of tables, resident
 	Total         uint64
 }
 
@@ -140,6 +144,7 @@ type Metrics struct {
 	LogBytes, LogSyncs, LogWrites uint64
 	Flushes, FlushedBytes         uint64
 	Compactions, TrivialMoves     uint64
+	DroppedTables                 uint64 // unread, because range tombstones hide them as a whole
 	CompactedBytes                uint64 // written by compactions
 	CompactionReadBytes           uint64 // sizes of their input tables
 	CompactionDebtBytes           uint64 // estimate of what they have yet to write
@@ -147,6 +152,9 @@ type Metrics struct {
 	// Scan counts of closed iterators.
 	ScanBlocksCached, ScanBlocksRead, ScanBytesRead uint64
 	ScanTombstones, ScanVersions                    uint64 // passed over
+	// ScanHidden are entries that range tombstones hid and that were passed over
+	// one by one, ScanStretches the times that many were at once.
+	ScanHidden, ScanStretches uint64
 
 	Snapshots      int
 	OpenTableFiles int
@@ -224,6 +232,7 @@ type stats struct {
 
 	flushes, flushedBytes               uint64
 	compactions, moves, written, merged uint64
+	dropped                             uint64 // tables that were dropped unread
 	// flushError and compactionError are what fails at present and is tried
 	// again; noted is the newest failure that changes nothing.
 	flushError, compactionError, noted error
@@ -260,6 +269,9 @@ func (s *stats) compacted(p *compaction.Plan, written uint64, took time.Duration
 		return
 	case p.TrivialMove:
 		s.moves++
+		return
+	case p.Drop:
+		s.dropped += uint64(len(p.Inputs[0]))
 		return
 	}
 	s.compactions++
@@ -329,7 +341,7 @@ func (db *DB) Metrics() Metrics {
 	m.Batches, m.WrittenBytes = log.Appends, log.BodyBytes
 	m.LogBytes, m.LogSyncs, m.LogWrites = log.AppendedBytes, log.Syncs, log.Writes
 	m.Flushes, m.FlushedBytes = st.flushes, st.flushedBytes
-	m.Compactions, m.TrivialMoves = st.compactions, st.moves
+	m.Compactions, m.TrivialMoves, m.DroppedTables = st.compactions, st.moves, st.dropped
 	m.CompactedBytes, m.CompactionReadBytes = st.written, st.merged
 	m.CompactionDebtBytes = compaction.Debt(s.Version, db.shape())
 	if m.WrittenBytes > 0 {
@@ -341,6 +353,7 @@ func (db *DB) Metrics() Metrics {
 	m.ScanBlocksCached, m.ScanBlocksRead = db.scans.blocksCached.Load(), db.scans.blocksRead.Load()
 	m.ScanBytesRead = db.scans.bytesRead.Load()
 	m.ScanTombstones, m.ScanVersions = db.scans.tombstones.Load(), db.scans.versions.Load()
+	m.ScanHidden, m.ScanStretches = db.scans.hidden.Load(), db.scans.stretches.Load()
 	m.Stalls, m.StallTime, m.SlowTime = st.stalls, st.stalled, time.Duration(db.pacer.slept.Load())
 	m.OpenTableFiles = db.files.Open()
 	m.Latencies = db.latencies.metrics()
@@ -363,6 +376,7 @@ func (db *DB) levelMetrics(m *Metrics, s *tree.State, retired *[manifest.NumLeve
 		l.Bytes += t.Meta.SizeBytes
 		l.Entries += t.Meta.Entries
 		l.Deletes += t.Meta.Deletes
+		l.RangeDeletes += t.Meta.RangeDeletes
 		l.Keys += t.Meta.UserKeys
 		l.FilterBytes += t.Meta.FilterBytes
 		rate := 1.0
@@ -379,6 +393,7 @@ func (db *DB) levelMetrics(m *Metrics, s *tree.State, retired *[manifest.NumLeve
 		l.Filter.add(described.Filter)
 		m.Memory.Filters += uint64(t.Reader.FilterBytes())
 		m.Memory.Indexes += uint64(t.Reader.IndexBytes())
+		m.Memory.RangeDeletes += uint64(t.Reader.RangeDels().SizeBytes())
 	}
 	for i := range m.Levels {
 		l := &m.Levels[i]
@@ -404,7 +419,7 @@ func (db *DB) memoryMetrics(m *Metrics, s *tree.State) {
 	}
 	mem.CacheSlabs, mem.CacheOverhead = uint64(c.SlabBytes), uint64(c.OverheadBytes)
 	mem.CacheOverflow = uint64(c.OverflowBytes)
-	mem.Total = mem.Memtables + mem.CacheSlabs + mem.CacheOverhead + mem.CacheOverflow + mem.Filters + mem.Indexes
+	mem.Total = mem.Memtables + mem.CacheSlabs + mem.CacheOverhead + mem.CacheOverflow + mem.Filters + mem.Indexes + mem.RangeDeletes
 }
 
 // diskMetrics asks the file system, so that what is there counts, not what

@@ -42,14 +42,14 @@ func (m Metrics) String() string {
 
 	fmt.Fprintf(&b, "filters: %s\n", m.FilterVerdict())
 	fmt.Fprintf(&b, "amplification: write %.2f  read %d runs  space %.2f\n", m.WriteAmplification, m.Runs, m.SpaceAmplification)
-	fmt.Fprintf(&b, "writes: %s batches of %s  log %s in %s writes, %s syncs  flushed %s in %d  compacted %s from %s in %d, %d moved, debt %s\n",
+	fmt.Fprintf(&b, "writes: %s batches of %s  log %s in %s writes, %s syncs  flushed %s in %d  compacted %s from %s in %d, %d moved, %d dropped, debt %s\n",
 		count(m.Batches), size(m.WrittenBytes), size(m.LogBytes), count(m.LogWrites), count(m.LogSyncs), size(m.FlushedBytes), m.Flushes,
-		size(m.CompactedBytes), size(m.CompactionReadBytes), m.Compactions, m.TrivialMoves, size(m.CompactionDebtBytes))
-	fmt.Fprintf(&b, "scans: %s blocks cached, %s read (%s)  passed over %s tombstones, %s versions\n",
-		count(m.ScanBlocksCached), count(m.ScanBlocksRead), size(m.ScanBytesRead), count(m.ScanTombstones), count(m.ScanVersions))
+		size(m.CompactedBytes), size(m.CompactionReadBytes), m.Compactions, m.TrivialMoves, m.DroppedTables, size(m.CompactionDebtBytes))
+	fmt.Fprintf(&b, "scans: %s blocks cached, %s read (%s)  passed over %s tombstones, %s versions, %s under range tombstones, %s stretches of such\n",
+		count(m.ScanBlocksCached), count(m.ScanBlocksRead), size(m.ScanBytesRead), count(m.ScanTombstones), count(m.ScanVersions), count(m.ScanHidden), count(m.ScanStretches))
 	mem := m.Memory
-	fmt.Fprintf(&b, "memory: memtables %s + cache %s + its tables %s + overflow %s + filters %s + indexes %s = %s\n",
-		size(mem.Memtables), size(mem.CacheSlabs), size(mem.CacheOverhead), size(mem.CacheOverflow), size(mem.Filters), size(mem.Indexes), size(mem.Total))
+	fmt.Fprintf(&b, "memory: memtables %s + cache %s + its tables %s + overflow %s + filters %s + indexes %s + range tombstones %s = %s\n",
+		size(mem.Memtables), size(mem.CacheSlabs), size(mem.CacheOverhead), size(mem.CacheOverflow), size(mem.Filters), size(mem.Indexes), size(mem.RangeDeletes), size(mem.Total))
 	fmt.Fprintf(&b, "cache: %s of %s in %s blocks  %s hits, %s misses, %s evictions\n",
 		size(uint64(m.Cache.UsedBytes)), size(uint64(m.Cache.CapacityBytes)), count(uint64(m.Cache.Blocks)), count(m.Cache.Hits), count(m.Cache.Misses), count(m.Cache.Evictions))
 	fmt.Fprintf(&b, "disk: tables %s  log %s  manifest %s  being written %s  obsolete %s, of which pinned %s\n",

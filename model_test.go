@@ -119,11 +119,20 @@ func (r *modelRun) step() {
 		r.did = "put " + show(k, v)
 		r.check(r.db.Put(k, v))
 		r.model.put(k, v)
-	case n < 380:
+	case n < 350:
 		k := r.key()
 		r.did = "delete " + show(k, nil)
 		r.check(r.db.Delete(k))
 		r.model.delete(k)
+	case n < 370:
+		lo, hi := r.model.few(r.rng, r.pool)
+		r.did = fmt.Sprintf("delete range %.40q %.40q", lo, hi)
+		r.check(r.db.DeleteRange(lo, hi))
+		r.model.deleteRange(lo, hi)
+	case n < 385:
+		r.putIf()
+	case n < 395:
+		r.update()
 	case n < 430:
 		r.batch()
 	case n < 650:
@@ -199,9 +208,18 @@ func (r *modelRun) batch() {
 	n := r.rng.IntN(40)
 	for range n {
 		k := r.key()
-		if r.rng.IntN(3) == 0 {
+		switch r.rng.IntN(24) {
+		case 0, 1, 2, 3, 4, 5, 6:
 			b.Delete(k)
 			next.delete(k)
+			continue
+		case 7:
+			lo, hi := next.few(r.rng, r.pool)
+			if hi != nil && bytes.Compare(lo, hi) >= 0 {
+				hi = append(bytes.Clone(lo), 0)
+			}
+			b.DeleteRange(lo, hi)
+			next.deleteRange(lo, hi)
 			continue
 		}
 		v := r.value()
@@ -217,7 +235,67 @@ func (r *modelRun) batch() {
 	r.model = next
 }
 
-// getter is what a store and a snapshot have in common.
+// putIf makes a conditional write of one key.
+func (r *modelRun) putIf() {
+	k, v := r.key(), r.value()
+	i, found := r.model.search(k)
+	var done bool
+	var err error
+	if r.rng.IntN(2) == 0 || !found {
+		r.did = "put if absent " + show(k, v)
+		done, err = r.db.PutIfAbsent(k, v)
+		found = !found
+	} else {
+		old := r.model[i].value
+		if r.rng.IntN(3) == 0 {
+			old = append(bytes.Clone(old), 1)
+			found = false
+		}
+		r.did = "swap " + show(k, v)
+		done, err = r.db.CompareAndSwap(k, old, v)
+	}
+	r.check(err)
+	if done != found {
+		r.fail("done is %v", done)
+	}
+	if done {
+		r.model.put(k, v)
+	}
+}
+
+// update reads and writes in a transaction, which sees its own writes.
+func (r *modelRun) update() {
+	var next model
+	err := r.db.Update(func(tx *Txn) error {
+		next = r.model
+		for range r.rng.IntN(12) {
+			k := r.key()
+			switch r.rng.IntN(8) {
+			case 0, 1:
+				v := r.value()
+				r.check(tx.Put(k, v))
+				next.put(k, v)
+			case 2:
+				r.check(tx.Delete(k))
+				next.delete(k)
+			case 3:
+				lo, hi := next.few(r.rng, r.pool)
+				r.check(tx.DeleteRange(lo, hi))
+				next.deleteRange(lo, hi)
+			case 4:
+				r.scanIn(tx, next, "a transaction")
+			default:
+				r.lookupIn(tx, next, "a transaction")
+			}
+		}
+		return nil
+	})
+	r.did = "commit a transaction"
+	r.check(err)
+	r.model = next
+}
+
+// getter is what a store, a snapshot and a transaction have in common.
 type getter interface {
 	Get(key []byte) ([]byte, error)
 	GetTo(dst, key []byte) ([]byte, error)

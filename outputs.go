@@ -1,11 +1,13 @@
 package sievedb
 
 import (
+	"bytes"
 	"errors"
 
 	"sievedb/internal/invariants"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/rangedel"
 	"sievedb/internal/tree"
 	"sievedb/sstable"
 	"sievedb/vfs"
@@ -19,6 +21,10 @@ type outputs struct {
 	file   vfs.File
 	writer *sstable.Writer // of the table that is being written, or nil
 	nums   []keys.FileNum  // every file that was created
+
+	// spans are range tombstones for the table, which may go on beyond it.
+	spans     []rangedel.Span
+	spanBytes uint64 // what they add to it, about
 
 	added  []manifest.LevelTable
 	opened map[keys.FileNum]*tree.Table
@@ -37,26 +43,53 @@ func (db *DB) newOutputs(level int) *outputs {
 	return o
 }
 
-// size returns the size of the table that is being written, in bytes, zero if
-// there is none.
-func (o *outputs) size() uint64 {
+// SizeBytes implements compaction.Output.
+func (o *outputs) SizeBytes() uint64 {
 	if o.writer == nil {
 		return 0
 	}
-	return o.writer.EstimatedSize()
+	return o.writer.EstimatedSize() + o.spanBytes
 }
 
-// add appends an entry, to a new table if none is being written.
-func (o *outputs) add(key keys.InternalKey, value []byte) error {
-	if o.writer == nil {
-		if err := o.start(); err != nil {
-			return err
-		}
+// Add implements compaction.Output.
+func (o *outputs) Add(key keys.InternalKey, value []byte) error {
+	if err := o.start(); err != nil {
+		return err
 	}
 	return o.writer.Add(key, value)
 }
 
+// AddRangeDels implements compaction.Output.
+func (o *outputs) AddRangeDels(span rangedel.Span) error {
+	o.addSpans(span)
+	return o.start()
+}
+
+func (o *outputs) addSpans(spans ...rangedel.Span) {
+	const perSeq = 8
+	o.spans = append(o.spans, spans...)
+	for _, s := range spans {
+		o.spanBytes += uint64(len(s.Start) + len(s.End) + perSeq*len(s.Seqs))
+	}
+}
+
+// Cut implements compaction.Output.
+func (o *outputs) Cut(at []byte) error {
+	at = bytes.Clone(at)
+	rest := rangedel.Truncate(o.spans, at, nil)
+	o.spans = rangedel.Truncate(o.spans, nil, at)
+	if err := o.end(); err != nil {
+		return err
+	}
+	o.addSpans(rest...)
+	return nil
+}
+
+// start begins a table unless one is being written.
 func (o *outputs) start() error {
+	if o.writer != nil {
+		return nil
+	}
 	o.db.mu.Lock()
 	num := o.db.newFileNum() // under mu, so that Metrics knows it before its file is there
 	o.db.building[num] = true
@@ -82,22 +115,24 @@ func (o *outputs) start() error {
 	return nil
 }
 
-// cut finishes the table that is being written, if there is one.
-func (o *outputs) cut() error {
+// end finishes the table that is being written, if there is one.
+func (o *outputs) end() error {
 	if o.writer == nil {
 		return nil
 	}
+	_ = o.writer.AddRangeDeletes(o.spans) // Finish returns its error, too
 	m, err := o.writer.Finish()
 	err = errors.Join(err, o.file.Close())
 	o.writer, o.file = nil, nil
+	o.spans, o.spanBytes = nil, 0
 	if err != nil {
 		return err
 	}
 	o.added = append(o.added, manifest.LevelTable{Level: o.level, Meta: &manifest.TableMeta{
 		FileNum: m.FileNum, SizeBytes: m.SizeBytes, Checksum: m.Checksum,
-		Smallest: m.Smallest, Largest: m.Largest,
+		Smallest: m.Smallest, Largest: m.Largest, LargestExclusive: m.LargestExclusive, ToEnd: m.ToEnd,
 		SmallestSeq: m.SmallestSeq, LargestSeq: m.LargestSeq,
-		Entries: m.Entries, Deletes: m.Deletes, UserKeys: m.UserKeys,
+		Entries: m.Entries, Deletes: m.Deletes, RangeDeletes: m.RangeDeletes, UserKeys: m.UserKeys,
 		RawBytes: m.RawBytes, FilterBytes: m.FilterBytes,
 	}})
 	return nil
@@ -106,7 +141,7 @@ func (o *outputs) cut() error {
 // finish finishes the last table, makes the names of all durable, and opens
 // them. What comes next is the edit (invariant 14).
 func (o *outputs) finish() error {
-	if err := o.cut(); err != nil {
+	if err := o.end(); err != nil {
 		return err
 	}
 	if len(o.added) == 0 {

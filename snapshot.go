@@ -98,7 +98,7 @@ func (s *Snapshot) scan(lo, hi []byte) *Iterator {
 	if s.state == nil || !s.state.Acquire() { // closed just now, if it cannot be acquired
 		return s.db.scan(lo, hi, s.seq)
 	}
-	return s.db.scanState(s.state, lo, hi, s.seq)
+	return s.db.scanState(s.state, lo, hi, s.seq, nil)
 }
 
 // Prefix is DB.Prefix at the snapshot.

@@ -7,7 +7,6 @@ import (
 
 	"sievedb/filter"
 	"sievedb/internal/batch"
-	"sievedb/internal/iter"
 	"sievedb/internal/keys"
 	"sievedb/internal/tree"
 	"sievedb/memtable"
@@ -143,7 +142,11 @@ func (tx *Txn) get(dst, key []byte, existsOnly bool) (value []byte, found bool, 
 	}
 	hash := filter.Hash(key)
 	if tx.own != nil {
-		if v, tr, ok := tx.own.Get(key, hash, keys.MaxSeqNum); ok {
+		v, tr, ok := tx.own.Get(key, hash, keys.MaxSeqNum)
+		if cover := tx.own.Covering(key, keys.MaxSeqNum); cover > tr.SeqNum() {
+			return dst, false, nil
+		}
+		if ok {
 			if found = tr.Kind() == keys.KindPut; found && !existsOnly {
 				dst = append(dst, v...)
 			}
@@ -223,14 +226,10 @@ func (tx *Txn) Scan(lo, hi []byte) *Iterator {
 	if err := tx.usable(); err != nil {
 		return &Iterator{err: err}
 	}
-	var own []iter.Iterator
-	if tx.own != nil {
-		own = append(own, tx.own.NewIter(nil, keys.MaxSeqNum))
-	}
 	if !tx.state.Acquire() {
 		return &Iterator{err: ErrClosed} // the transaction holds it: never
 	}
-	it := tx.db.scanState(tx.state, lo, hi, tx.snapshot.seq, own...)
+	it := tx.db.scanState(tx.state, lo, hi, tx.snapshot.seq, tx.own)
 	if !tx.readOnly {
 		it.passed = &span{}
 		tx.ranges = append(tx.ranges, it.passed)

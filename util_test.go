@@ -113,6 +113,33 @@ func (m *model) delete(key []byte) {
 	}
 }
 
+func (m *model) deleteRange(lo, hi []byte) {
+	if gone := m.between(lo, hi); len(gone) > 0 {
+		i, _ := m.search(gone[0].key)
+		*m = slices.Delete(slices.Clone(*m), i, i+len(gone))
+	}
+}
+
+// few returns bounds of a range with few entries of m, or, rarely, of any range.
+func (m model) few(rng *rand.Rand, pool [][]byte) (lo, hi []byte) {
+	lo, hi = pool[rng.IntN(len(pool))], pool[rng.IntN(len(pool))]
+	switch rng.IntN(40) {
+	case 0:
+		return lo, nil
+	case 1:
+		return nil, hi
+	case 2:
+		return lo, hi // empty or wide
+	}
+	i, _ := m.search(lo)
+	if i += rng.IntN(6); i < len(m) {
+		hi = m[i].key
+	} else {
+		hi = append(bytes.Clone(lo), 0xff)
+	}
+	return lo, hi
+}
+
 // between returns the entries with lo <= key < hi; a nil hi is no bound.
 func (m model) between(lo, hi []byte) model {
 	i, _ := m.search(lo)

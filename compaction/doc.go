@@ -8,17 +8,12 @@
 //	plan, ok := compaction.Pick(version, compaction.Input{
 //		Config: config, Running: reservations, OldestSnapshot: oldest,
 //	})
-//	if ok && !plan.TrivialMove {
+//	if ok && !plan.TrivialMove && !plan.Drop {
+//		spans := rangedel.Fragment(rangeTombstones(plan), snapshots)
 //		merger := compaction.NewMerger(inputs(plan), compaction.MergeOptions{
-//			Snapshots: snapshots, Elide: plan.Elider().Elide, ZeroSeq: plan.ZeroSeq(),
+//			Snapshots: snapshots, Elide: plan.Elider().Elide, RangeDels: spans, ZeroSeq: plan.ZeroSeq(),
 //		})
-//		splitter := plan.Splitter()
-//		for ok := merger.First(); ok; ok = merger.Next() {
-//			if splitter.Cut(merger.Key().UserKey, merger.FirstOfKey(), table.SizeBytes()) {
-//				table = nextTable()
-//			}
-//			table.Add(merger.Key(), merger.Value())
-//		}
+//		err := compaction.Write(merger, plan.KeptRangeDels(spans, snapshots[0]), plan.Splitter(), tables)
 //	}
 //
 // The picking functions are pure and safe for concurrent use. Plans that are to

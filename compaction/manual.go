@@ -34,7 +34,7 @@ func (m *Manual) covers(t *manifest.TableMeta) bool {
 // still need its dead entries does not count: the request is for what can be
 // had now, and Before ends it.
 func (m *Manual) rewrites(t *manifest.TableMeta) bool {
-	return t.FileNum < m.Before && m.Keys.Overlaps(t.KeyRange()) && (m.RewriteAll || dead(t) > 0)
+	return t.FileNum < m.Before && m.Keys.Overlaps(t.KeyRange()) && (m.RewriteAll || dead(t) > 0 || t.RangeDeletes > 0)
 }
 
 // PickManual returns the next compaction for m that can run beside in.Running,

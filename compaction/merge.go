@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"sort"
 
 	"sievedb/internal/invariants"
 	"sievedb/internal/iter"
 	"sievedb/internal/keys"
+	"sievedb/internal/rangedel"
 )
 
 // MergeOptions says what a Merger may drop.
@@ -20,6 +22,10 @@ type MergeOptions struct {
 	// input's can have the user key, which it must not keep. It is called with
 	// ascending user keys. Nil means never, as in a flush to level 0.
 	Elide func(userKey []byte) bool
+	// RangeDels are the range tombstones of the input, as rangedel.Fragment makes
+	// them of all of its tables with the same Snapshots. What they hide from
+	// everybody is dropped.
+	RangeDels []rangedel.Span
 	// ZeroSeq replaces sequence numbers that no reader can tell from zero, so
 	// that trailers compress. Requires: the output does not go to level 0, whose
 	// tables are ordered by sequence number.
@@ -31,6 +37,7 @@ type MergeStats struct {
 	Entries    uint64 // read
 	Shadowed   uint64 // dropped: every reader sees a newer version
 	Tombstones uint64 // dropped: there is nothing left that they could hide
+	Hidden     uint64 // dropped: for every reader a range tombstone hides them
 	Zeroed     uint64 // kept with sequence number zero
 }
 
@@ -41,7 +48,8 @@ type MergeStats struct {
 // key lie in one stripe if no snapshot sees the older and not the newer. Of each
 // stripe only the newest version is kept. In the last stripe, that of the
 // entries which every snapshot sees, a tombstone too is dropped if nothing
-// older can lie below it (invariant 21).
+// older can lie below it (invariant 21). An entry is hidden from every reader if
+// a newer range tombstone lies in its stripe (invariant 5).
 //
 // It copies each user key once, allocating only for a longer one than before. It
 // is not safe for concurrent use.
@@ -51,6 +59,7 @@ type Merger struct {
 	key      keys.InternalKey // the buffer belongs to the merger
 	previous keys.Trailer     // of the last entry read, as it was read
 	stripe   int              // of the last entry read
+	spans    []rangedel.Span  // those that have not ended before key
 	started  bool             // key holds a user key
 	yielded  bool             // an entry of this user key was yielded
 	first    bool
@@ -61,7 +70,7 @@ type Merger struct {
 // NewMerger returns a merger on no entry. The caller still owns input and
 // closes it; it must not move it while it uses the merger.
 func NewMerger(input iter.Iterator, o MergeOptions) *Merger {
-	return &Merger{input: input, options: o}
+	return &Merger{input: input, options: o, spans: o.RangeDels}
 }
 
 // First moves to the first entry that survives.
@@ -123,6 +132,10 @@ func (m *Merger) admit(k keys.InternalKey) bool {
 	}
 	m.stripe = stripe
 	m.key.Trailer = k.Trailer
+	if m.hidden(k.Trailer.SeqNum()) {
+		m.stats.Hidden++
+		return false
+	}
 	switch {
 	case stripe > 0 || m.options.Elide == nil:
 	case kind == keys.KindDelete:
@@ -155,7 +168,26 @@ func (m *Merger) follow(k keys.InternalKey) (sameKey bool) {
 	}
 	m.key.UserKey = append(m.key.UserKey[:0], k.UserKey...)
 	m.started, m.yielded = true, false
+	for len(m.spans) > 0 && spanRange(m.spans[0]).EndsBefore(m.key.UserKey) {
+		m.spans = m.spans[1:]
+	}
 	return false
+}
+
+// hidden reports whether a range tombstone hides the version seq of the current
+// user key from everybody who could see it: the newest one up to the end of the
+// stripe is newer.
+func (m *Merger) hidden(seq keys.SeqNum) bool {
+	if len(m.spans) == 0 || bytes.Compare(m.spans[0].Start, m.key.UserKey) > 0 {
+		return false
+	}
+	end := keys.MaxSeqNum
+	if m.stripe < len(m.options.Snapshots) {
+		end = m.options.Snapshots[m.stripe]
+	}
+	seqs := m.spans[0].Seqs // descending
+	i := sort.Search(len(seqs), func(i int) bool { return seqs[i] <= end })
+	return i < len(seqs) && seqs[i] > seq
 }
 
 // stripeOf returns the number of snapshots that do not see seq.

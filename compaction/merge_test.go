@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"sievedb/internal/keys"
+	"sievedb/internal/rangedel"
 )
 
 // parseEntries reads entries such as "a9 b7- b3": user key, sequence number and
@@ -54,7 +55,7 @@ func drain(t *testing.T, m *Merger, entries []entry) string {
 		t.Errorf("merge: %v", err)
 	}
 	stats := m.Stats()
-	if stats.Entries != uint64(len(entries)) || stats.Entries-stats.Shadowed-stats.Tombstones != uint64(len(out)) {
+	if stats.Entries != uint64(len(entries)) || stats.Entries-stats.Shadowed-stats.Tombstones-stats.Hidden != uint64(len(out)) {
 		t.Errorf("stats %+v of %d entries, %d yielded", stats, len(entries), len(out))
 	}
 	return strings.Join(out, " ")
@@ -66,6 +67,7 @@ func TestMerge(t *testing.T) {
 		entries   string
 		snapshots []keys.SeqNum
 		below     string // user keys that older tables may hold; "-": no Elide
+		ranges    string // tombstones such as "a-c9"
 		zero      bool
 		want      string
 	}{
@@ -99,6 +101,17 @@ func TestMerge(t *testing.T) {
 			entries: "a9 b8- c7 c5", snapshots: []keys.SeqNum{0}, zero: true, want: "a9 b8- c7",
 		},
 		{name: "what is zero already", entries: "a0", zero: true, want: "a0"},
+		{name: "a range hides what is older", entries: "a9 a5 b6 c5", ranges: "a-c7", want: "a9 c5"},
+		{name: "a range hides a tombstone", entries: "a5- b5", below: "a", ranges: "a-b7", want: "b5"},
+		{name: "a range that does not begin yet", entries: "a5 b5 c5", ranges: "b-c7", want: "a5 c5"},
+		{name: "ranges one after the other", entries: "a5 b5 c5 d5", ranges: "a-b7 c-d6", want: "b5 d5"},
+		{name: "a snapshot between entry and range", entries: "a5 a4 b5", snapshots: []keys.SeqNum{6}, ranges: "a-c7", want: "a5 b5"},
+		{name: "a snapshot that sees both", entries: "a5 a4 b5", snapshots: []keys.SeqNum{7}, ranges: "a-c7"},
+		{name: "a snapshot before both", entries: "a5 b2", snapshots: []keys.SeqNum{3}, ranges: "a-c7", want: "b2"},
+		{name: "the newest range is of another stripe", entries: "a5 a3", snapshots: []keys.SeqNum{3, 6}, ranges: "a-c9 a-c4", want: "a5 a3"},
+		{name: "an older range of the stripe", entries: "a5 a3", snapshots: []keys.SeqNum{2, 4, 6}, ranges: "a-c9 a-c4", want: "a5"},
+		{name: "the first of the next key is of the stripe of one that was hidden", entries: "a5 b9 b5", snapshots: []keys.SeqNum{6}, ranges: "a-b6", want: "b9 b5"},
+		{name: "zero under a newer range", entries: "a5", snapshots: []keys.SeqNum{6}, zero: true, ranges: "a-b9", want: "a0"},
 		{name: "no zero without elision", entries: "a9", below: "-", zero: true, want: "a9"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -107,6 +120,7 @@ func TestMerge(t *testing.T) {
 			if test.below != "-" {
 				o.Elide = func(userKey []byte) bool { return !strings.Contains(test.below, string(userKey)) }
 			}
+			o.RangeDels = rangedel.Fragment(parseTombstones(test.ranges), test.snapshots)
 			if got := drain(t, NewMerger(newSliceIter(entries), o), entries); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}

@@ -7,6 +7,7 @@ import (
 
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/rangedel"
 )
 
 // Input is what a pick depends on besides the version.
@@ -19,16 +20,25 @@ type Input struct {
 	OldestSnapshot keys.SeqNum
 	// L0Only restricts the pick to level 0, for the worker that is kept for it.
 	L0Only bool
+	// RangeDels returns the range tombstones of a table of the version that has
+	// some, and HiddenBytes about how much they hide, in bytes, of that table and
+	// of deeper levels. Either may be nil if no table has any.
+	RangeDels   func(*manifest.TableMeta) *rangedel.Set
+	HiddenBytes func(*manifest.TableMeta) uint64
 }
 
 // Pick returns the most urgent compaction of v that can run beside in.Running,
-// if there is one worth doing: levels that are too large, by score, and if there
-// is none, tables whose tombstones and obsolete versions are worth removing.
+// if there is one worth doing: tables that range tombstones hide as a whole, since
+// they cost nothing; levels that are too large, by score; and if there is none,
+// tables whose tombstones and obsolete versions are worth removing.
 //
 // Every pick brings entries down a level or drops some. So, without writes,
 // picking comes to an end.
 func Pick(v *manifest.Version, in Input) (Plan, bool) {
 	p := newPicker(v, in)
+	if plan, ok := p.pickDropped(); ok {
+		return plan, true
+	}
 	scores := Scores(v, p.config, in.Running)
 	var levels []int
 	for level, score := range scores {
@@ -58,10 +68,16 @@ type picker struct {
 	base    int
 	// putBytes is the mean size of a put: what a tombstone is taken to hide.
 	putBytes float64
+
+	rangeDels   func(*manifest.TableMeta) *rangedel.Set
+	rangeHidden func(*manifest.TableMeta) uint64
 }
 
 func newPicker(v *manifest.Version, in Input) *picker {
-	p := &picker{v: v, config: in.Config.withDefaults(), running: in.Running, oldest: in.OldestSnapshot}
+	p := &picker{
+		v: v, config: in.Config.withDefaults(), running: in.Running, oldest: in.OldestSnapshot,
+		rangeDels: in.RangeDels, rangeHidden: in.HiddenBytes,
+	}
 	p.base, _ = LevelTargets(v, p.config)
 	var size, puts uint64
 	for _, tables := range v.Levels {
@@ -91,12 +107,12 @@ func (p *picker) plan(reason Reason, start, output int, inputs []*manifest.Table
 		below = p.v.Overlapping(output, span)
 		if len(below) == 0 {
 			below = p.smallNeighbour(output, span, sizeBytes(inputs))
-			if len(below) > 0 && p.busy(Reservation{StartLevel: start, OutputLevel: output, Keys: union(span, hull(below...))}) {
+			if len(below) > 0 && p.busy(Reservation{StartLevel: start, OutputLevel: output, Keys: span.Union(hull(below...))}) {
 				below = nil // it is a favour, not worth waiting for
 			}
 		}
 		if len(below) > 0 {
-			span = union(span, hull(below[0], below[len(below)-1]))
+			span = span.Union(hull(below[0], below[len(below)-1]))
 		}
 	}
 	plan := Plan{
@@ -188,7 +204,7 @@ func (p *picker) groupsL0() [][]*manifest.TableMeta {
 	for _, t := range tables {
 		if last := len(groups) - 1; last >= 0 && span.Overlaps(t.KeyRange()) {
 			groups[last] = append(groups[last], t)
-			span = union(span, t.KeyRange())
+			span = span.Union(t.KeyRange())
 		} else {
 			groups = append(groups, []*manifest.TableMeta{t})
 			span = t.KeyRange()
@@ -216,12 +232,12 @@ func (p *picker) pickCheapest(level int) (Plan, bool) {
 	best, bestCost := -1, 0.0
 	first := 0 // in next, of those that can overlap
 	for i, t := range tables {
-		for first < len(next) && bytes.Compare(next[first].Largest, t.Smallest) < 0 {
+		for first < len(next) && next[first].KeyRange().EndsBefore(t.Smallest) {
 			first++
 		}
 		span, overlap := t.KeyRange(), uint64(0)
-		for j := first; j < len(next) && bytes.Compare(next[j].Smallest, t.Largest) <= 0; j++ {
-			span = union(span, next[j].KeyRange())
+		for j := first; j < len(next) && !t.KeyRange().EndsBefore(next[j].Smallest); j++ {
+			span = span.Union(next[j].KeyRange())
 			overlap += next[j].SizeBytes
 		}
 		cost := float64(overlap) / (float64(t.SizeBytes) + p.hiddenBytes(t) + 1)
@@ -250,7 +266,7 @@ func (p *picker) grow(level, i int) []*manifest.TableMeta {
 	room := p.config.maxBytes(level+1, p.base)
 	size := sizeBytes(below) + tables[i].SizeBytes
 	first, end := i, i+1
-	for end < len(tables) && size+tables[end].SizeBytes <= room && bytes.Compare(tables[end].Largest, span.Hi) <= 0 {
+	for end < len(tables) && size+tables[end].SizeBytes <= room && tables[end].KeyRange().CompareEnds(span) <= 0 {
 		size += tables[end].SizeBytes
 		end++
 	}

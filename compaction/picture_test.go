@@ -19,10 +19,12 @@ var pictureConfig = Config{
 // parseTree reads a picture of a tree, one table a line:
 //
 //	L5 12 a-f size=100 seq=3-9 n=100 del=50 old=10
+//	L5 13 g-m) rd=1
 //
-// that is level, file number and user keys. The rest may be left out: size is
-// 100 bytes, seq the file number, n (entries) the size, del (tombstones) and old
-// (versions of a user key beyond its first) zero.
+// that is level, file number and user keys, of which the last is exclusive before
+// a parenthesis, and ~ is no end. The rest may be left out: size is
+// 100 bytes, seq the file number, n (entries) the size, del (tombstones), rd
+// (range tombstones) and old (versions of a user key beyond its first) zero.
 func parseTree(t *testing.T, picture string) *manifest.Version {
 	t.Helper()
 	edit := &manifest.Edit{}
@@ -38,7 +40,7 @@ func parseTree(t *testing.T, picture string) *manifest.Version {
 		m := &manifest.TableMeta{FileNum: keys.FileNum(file), SizeBytes: 100}
 		m.SmallestSeq, m.LargestSeq = keys.SeqNum(file), keys.SeqNum(file)
 		r := parseRange(t, fields[2])
-		m.Smallest, m.Largest = r.Lo, r.Hi
+		m.Smallest, m.Largest, m.LargestExclusive, m.ToEnd = r.Lo, r.Hi, r.HiExclusive, r.ToEnd
 		for _, field := range fields[3:] {
 			name, value, _ := strings.Cut(field, "=")
 			switch name {
@@ -50,6 +52,8 @@ func parseTree(t *testing.T, picture string) *manifest.Version {
 				scan(t, value, "%d", &m.Entries)
 			case "del":
 				scan(t, value, "%d", &m.Deletes)
+			case "rd":
+				scan(t, value, "%d", &m.RangeDeletes)
 			case "old":
 				scan(t, value, "%d", &old)
 			default:
@@ -92,7 +96,11 @@ func parseRange(t *testing.T, s string) manifest.KeyRange {
 	if !ok {
 		t.Fatalf("not a range: %q", s)
 	}
-	return manifest.KeyRange{Lo: []byte(lo), Hi: []byte(hi)}
+	hi, exclusive := strings.CutSuffix(hi, ")")
+	if hi == "~" {
+		return manifest.KeyRange{Lo: []byte(lo), ToEnd: true}
+	}
+	return manifest.KeyRange{Lo: []byte(lo), Hi: []byte(hi), HiExclusive: exclusive}
 }
 
 func scan(t *testing.T, s, format string, into ...any) {

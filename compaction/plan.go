@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/rangedel"
 )
 
 // Reason says why a plan was made.
@@ -17,11 +19,12 @@ const (
 	ReasonTombstones                   // tombstones hide enough in deeper levels to be brought there
 	ReasonDead                         // nothing needs many of the entries, nor is anything below them
 	ReasonManual                       // a request
+	ReasonDropped                      // range tombstones hide whole tables
 )
 
 // String names the reason as events and metrics do.
 func (r Reason) String() string {
-	if names := [...]string{"none", "l0", "size", "tombstones", "dead entries", "manual"}; int(r) < len(names) {
+	if names := [...]string{"none", "l0", "size", "tombstones", "dead entries", "manual", "dropped"}; int(r) < len(names) {
 		return names[r]
 	}
 	return fmt.Sprintf("reason(%d)", uint8(r))
@@ -59,6 +62,9 @@ type Plan struct {
 	// TrivialMove says that Inputs[0] can change its level as it is, without I/O
 	// on tables. Inputs[1] is empty then.
 	TrivialMove bool
+	// Drop says that Inputs[0] go as they are, unread, and nothing takes their
+	// place. Inputs[1] is empty then, and the levels of the plan are theirs.
+	Drop bool
 	// Bottommost says that no table below the output level overlaps the inputs.
 	Bottommost bool
 	// TargetTableBytes is the size that output tables should have: about the
@@ -87,6 +93,32 @@ func (p *Plan) ZeroSeq() bool { return p.OutputLevel == bottom }
 // Elider returns a new Elider for the output of the plan.
 func (p *Plan) Elider() *Elider { return &Elider{runs: slices.Clone(p.older)} }
 
+// KeptRangeDels returns what of the range tombstones of the inputs goes into the
+// output: without those that have nothing left to hide, oldest being the least
+// sequence number at which somebody may read, and cut where grandparents begin, so
+// that the output can end there. The entries are merged against spans as given.
+func (p *Plan) KeptRangeDels(spans []rangedel.Span, oldest keys.SeqNum) []rangedel.Span {
+	var out []rangedel.Span
+	next := 0
+	for _, s := range rangedel.Elide(spans, oldest, p.Elider().ElideRange) {
+		r := spanRange(s)
+		for ; next < len(p.Grandparents) && !r.EndsBefore(p.Grandparents[next].Smallest); next++ {
+			at := p.Grandparents[next].Smallest
+			if bytes.Compare(s.Start, at) < 0 {
+				out = append(out, rangedel.Span{Start: s.Start, End: at, Seqs: s.Seqs})
+				s.Start = at
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// spanRange returns the user keys of a span.
+func spanRange(s rangedel.Span) manifest.KeyRange {
+	return manifest.KeyRange{Lo: s.Start, Hi: s.End, HiExclusive: true, ToEnd: s.End == nil}
+}
+
 // Splitter returns a new Splitter for the output of the plan.
 func (p *Plan) Splitter() *Splitter {
 	return &Splitter{
@@ -106,19 +138,7 @@ func sizeBytes(tables []*manifest.TableMeta) uint64 {
 func hull(tables ...*manifest.TableMeta) manifest.KeyRange {
 	r := tables[0].KeyRange()
 	for _, t := range tables[1:] {
-		r = union(r, t.KeyRange())
+		r = r.Union(t.KeyRange())
 	}
 	return r
-}
-
-// union returns the least range that covers a and b. Requires: both have an
-// upper end.
-func union(a, b manifest.KeyRange) manifest.KeyRange {
-	if bytes.Compare(b.Lo, a.Lo) < 0 {
-		a.Lo = b.Lo
-	}
-	if bytes.Compare(b.Hi, a.Hi) > 0 {
-		a.Hi = b.Hi
-	}
-	return a
 }

@@ -12,6 +12,7 @@ import (
 	"sievedb/internal/iter"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/rangedel"
 )
 
 // Sizes in the simulator, in its bytes: what an entry takes in a table.
@@ -40,15 +41,19 @@ type sim struct {
 	config    Config
 	v         *manifest.Version
 	data      map[keys.FileNum][]entry
+	rangeDels map[keys.FileNum]*rangedel.Set
 	nextFile  keys.FileNum
 	seq       keys.SeqNum
 	memtable  []entry
-	snapshots []keys.SeqNum // ascending
+	memRanges []rangedel.Tombstone // of the memtable
+	snapshots []keys.SeqNum        // ascending
 	running   []job
 	history   map[uint32][]keys.Trailer // ascending; nil: do not check data
+	ranges    []rangedel.Tombstone      // all that were ever written
 
 	flushedBytes, writtenBytes uint64
-	moves, rewrites            int
+	moves, rewrites, dropped   int
+	deep                       int // steps of rangeHistory with several levels
 }
 
 // job is a compaction between its pick and its installation.
@@ -61,7 +66,7 @@ func newSim(tb testing.TB, seed uint64, c Config) *sim {
 	tb.Logf("seed=%d", seed)
 	return &sim{
 		tb: tb, random: rand.New(rand.NewPCG(seed, 0)), config: c,
-		v: &manifest.Version{}, data: map[keys.FileNum][]entry{}, nextFile: 1,
+		v: &manifest.Version{}, data: map[keys.FileNum][]entry{}, rangeDels: map[keys.FileNum]*rangedel.Set{}, nextFile: 1,
 	}
 }
 
@@ -90,46 +95,26 @@ func (s *sim) stripes() []keys.SeqNum {
 }
 
 func (s *sim) flush() {
-	if len(s.memtable) == 0 {
+	if len(s.memtable)+len(s.memRanges) == 0 {
 		return
 	}
 	slices.SortFunc(s.memtable, func(a, b entry) int { return keys.Compare(a.key, b.key) })
-	m := NewMerger(newSliceIter(s.memtable), MergeOptions{Snapshots: s.stripes()})
-	edit := &manifest.Edit{Added: s.writeTables(m, 0, &Splitter{targetBytes: 1 << 62, maxGrandparentBytes: 1 << 62})}
+	spans := rangedel.Fragment(s.memRanges, s.stripes())
+	m := NewMerger(newSliceIter(s.memtable), MergeOptions{Snapshots: s.stripes(), RangeDels: spans})
+	edit := &manifest.Edit{Added: s.writeTables(m, spans, 0, nil)}
 	s.flushedBytes += edit.Added[0].Meta.SizeBytes
-	s.memtable = nil
+	s.memtable, s.memRanges = nil, nil
 	s.apply(edit)
 }
 
-// writeTables drains m into tables.
-func (s *sim) writeTables(m *Merger, level int, split *Splitter) []manifest.LevelTable {
-	var out []manifest.LevelTable
-	var table []entry
-	var size uint64
-	finish := func() {
-		if len(table) == 0 {
-			return
-		}
-		meta := metaOf(s.nextFile, table)
-		s.nextFile++
-		s.data[meta.FileNum] = table
-		s.writtenBytes += meta.SizeBytes
-		out = append(out, manifest.LevelTable{Level: level, Meta: meta})
-		table, size = nil, 0
-	}
-	for ok := m.First(); ok; ok = m.Next() {
-		if split.Cut(m.Key().UserKey, m.FirstOfKey(), size) {
-			finish()
-		}
-		e := entry{key: m.Key().Clone(), value: m.Value()}
-		table = append(table, e)
-		size += entryBytes(e)
-	}
-	if err := m.Error(); err != nil {
+// writeTables drains m and spans into tables.
+func (s *sim) writeTables(m *Merger, spans []rangedel.Span, level int, split *Splitter) []manifest.LevelTable {
+	out := &simTables{sim: s, level: level}
+	if err := Write(m, spans, split, out); err != nil {
 		s.tb.Fatal(err)
 	}
-	finish()
-	return out
+	out.finish(out.spans)
+	return out.added
 }
 
 func entryBytes(e entry) uint64 {
@@ -141,12 +126,9 @@ func entryBytes(e entry) uint64 {
 
 // metaOf describes a table of sorted entries.
 func metaOf(file keys.FileNum, table []entry) *manifest.TableMeta {
-	t := &manifest.TableMeta{
-		FileNum:     file,
-		Smallest:    table[0].key.UserKey,
-		Largest:     table[len(table)-1].key.UserKey,
-		SmallestSeq: keys.MaxSeqNum,
-		Entries:     uint64(len(table)),
+	t := &manifest.TableMeta{FileNum: file, SmallestSeq: keys.MaxSeqNum, Entries: uint64(len(table))}
+	if len(table) > 0 {
+		t.Smallest, t.Largest = table[0].key.UserKey, table[len(table)-1].key.UserKey
 	}
 	for i, e := range table {
 		t.SizeBytes += entryBytes(e)
@@ -171,7 +153,10 @@ func (s *sim) apply(edit *manifest.Edit) {
 }
 
 func (s *sim) input() Input {
-	in := Input{Config: s.config, OldestSnapshot: s.stripes()[0]}
+	in := Input{
+		Config: s.config, OldestSnapshot: s.stripes()[0],
+		RangeDels: func(t *manifest.TableMeta) *rangedel.Set { return s.rangeDels[t.FileNum] }, HiddenBytes: s.hiddenBytes,
+	}
 	for _, j := range s.running {
 		in.Running = append(in.Running, j.plan.Reservation)
 	}
@@ -199,7 +184,12 @@ func (s *sim) end(i int) {
 			edit.Removed = append(edit.Removed, manifest.LevelFile{Level: level, FileNum: t.FileNum})
 		}
 	}
-	if plan.TrivialMove {
+	switch {
+	case plan.Drop:
+		s.dropped += len(plan.Inputs[0])
+		s.apply(edit)
+		return
+	case plan.TrivialMove:
 		s.moves++
 		for _, t := range plan.Inputs[0] {
 			edit.Added = append(edit.Added, manifest.LevelTable{Level: plan.OutputLevel, Meta: t})
@@ -209,15 +199,18 @@ func (s *sim) end(i int) {
 	}
 	s.rewrites++
 	var inputs []iter.Iterator
+	var tombstones []rangedel.Tombstone
 	for _, tables := range plan.Inputs {
 		for _, t := range tables {
 			inputs = append(inputs, newSliceIter(s.data[t.FileNum]))
+			tombstones = rangedel.AppendTombstones(tombstones, s.rangeDels[t.FileNum].Spans())
 		}
 	}
+	spans := rangedel.Fragment(tombstones, j.snapshots)
 	m := NewMerger(iter.NewMerging(inputs...), MergeOptions{
-		Snapshots: j.snapshots, Elide: plan.Elider().Elide, ZeroSeq: plan.ZeroSeq(),
+		Snapshots: j.snapshots, Elide: plan.Elider().Elide, RangeDels: spans, ZeroSeq: plan.ZeroSeq(),
 	})
-	edit.Added = s.writeTables(m, plan.OutputLevel, plan.Splitter())
+	edit.Added = s.writeTables(m, plan.KeptRangeDels(spans, j.snapshots[0]), plan.OutputLevel, plan.Splitter())
 	s.apply(edit)
 	for _, tables := range plan.Inputs {
 		for _, t := range tables {
@@ -268,36 +261,36 @@ func (s *sim) load(n, workers int, next func(i int)) {
 func (s *sim) writeAmp() float64 { return float64(s.writtenBytes) / float64(s.flushedBytes) }
 
 // get returns the sequence number of the put that is visible at a snapshot, as a
-// lookup finds it: the first visible entry of the newest run decides.
+// lookup finds it: the first visible entry of the newest run decides, unless a
+// range tombstone of that run or a newer one hides it.
 func (s *sim) get(k uint32, snapshot keys.SeqNum) (seq keys.SeqNum, found bool) {
 	key := simKey(k)
 	point := manifest.KeyRange{Lo: key, Hi: key}
-	runs := [][]entry{s.memtable}
-	for level := range s.v.Levels {
-		for _, t := range s.v.Overlapping(level, point) {
-			runs = append(runs, s.data[t.FileNum])
+	cover := newestOf(s.memRanges, key, snapshot)
+	for _, e := range slices.Backward(s.memtable) {
+		if bytes.Equal(e.key.UserKey, key) && e.key.Trailer.Visible(snapshot) {
+			return seqOf(e, cover)
 		}
 	}
-	for i, run := range runs {
-		if i == 0 { // unsorted, oldest first
-			for _, e := range slices.Backward(run) {
-				if bytes.Equal(e.key.UserKey, key) && e.key.Trailer.Visible(snapshot) {
-					return seqOf(e)
-				}
+	for level := range s.v.Levels {
+		for _, t := range s.v.Overlapping(level, point) {
+			if cover > 0 {
+				return 0, false
 			}
-			continue
-		}
-		want := keys.InternalKey{UserKey: key, Trailer: keys.SeekTrailer(snapshot)}
-		at := sort.Search(len(run), func(i int) bool { return keys.Compare(run[i].key, want) >= 0 })
-		if at < len(run) && bytes.Equal(run[at].key.UserKey, key) {
-			return seqOf(run[at])
+			cover = s.rangeDels[t.FileNum].Covering(key, snapshot)
+			run := s.data[t.FileNum]
+			want := keys.InternalKey{UserKey: key, Trailer: keys.SeekTrailer(snapshot)}
+			at := sort.Search(len(run), func(i int) bool { return keys.Compare(run[i].key, want) >= 0 })
+			if at < len(run) && bytes.Equal(run[at].key.UserKey, key) {
+				return seqOf(run[at], cover)
+			}
 		}
 	}
 	return 0, false
 }
 
-func seqOf(e entry) (keys.SeqNum, bool) {
-	if e.key.Trailer.Kind() == keys.KindDelete {
+func seqOf(e entry, cover keys.SeqNum) (keys.SeqNum, bool) {
+	if e.key.Trailer.Kind() == keys.KindDelete || e.key.Trailer.SeqNum() < cover {
 		return 0, false
 	}
 	return keys.SeqNum(binary.BigEndian.Uint64(e.value)), true
@@ -315,8 +308,8 @@ func (s *sim) check() {
 					want, wantFound = trailer.SeqNum(), trailer.Kind() == keys.KindPut
 				}
 			}
-			if !wantFound {
-				want = 0
+			if !wantFound || newestOf(s.ranges, simKey(k), snapshot) > want {
+				want, wantFound = 0, false
 			}
 			got, found := s.get(k, snapshot)
 			if got != want || found != wantFound {
@@ -341,6 +334,7 @@ func (s *sim) checkOrder() {
 				}
 				least[string(e.key.UserKey)] = e.key.Trailer.SeqNum()
 			}
+			s.checkRanges(level, t, least)
 		}
 	}
 }

@@ -4,7 +4,11 @@
 //	t := memtable.New(memtable.Options{SizeHintBytes: 32 << 20})
 //	err := t.Add(key, filter.Hash(key), keys.MakeTrailer(seq, keys.KindPut), value)
 //	value, trailer, ok := t.Get(key, filter.Hash(key), snapshot)
+//	hidden := t.Covering(key, snapshot) > trailer.SeqNum() // by a range tombstone
 //	it := t.NewIter(&commitLock, snapshot)
+//
+// Range tombstones lie beside the point entries, in a log of their own; what Get
+// and the iterators show is not less for them.
 //
 // None of its three structures holds a Go pointer per entry, so that the
 // garbage collector has nothing to walk. The arena holds a record per entry;
@@ -25,14 +29,15 @@
 //
 //  1. A record that a reader can reach does not change, but for the atomic head.
 //  2. Trailers fall strictly along a chain.
-//  3. Tree, index and chain lead to an entry before Add returns, so before its
-//     sequence number is published. A reader that loads the visible sequence
+//  3. Tree, index and chain, or the log, lead to an entry before Add returns, so
+//     before its sequence number is published. A reader that loads the visible sequence
 //     number before it calls Get or NewIter misses nothing that it covers.
 //  4. Index and chunk directory only gain: a reader of an older one misses only
 //     entries that were not published when it loaded it.
 package memtable
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -41,6 +46,7 @@ import (
 
 	"sievedb/internal/invariants"
 	"sievedb/internal/keys"
+	"sievedb/internal/rangedel"
 )
 
 // ErrFull is returned by Add for an entry that the arena cannot address: one of
@@ -66,6 +72,10 @@ type Table struct {
 	pivots [16]pivot     // two iterators with the same one take turns
 	iters  atomic.Uint32 // iterators made, to spread them over the pivots
 
+	// rangeDeletes is nil before the first one, so that a table without them pays
+	// one load for that.
+	rangeDeletes atomic.Pointer[rangedel.Log]
+
 	frozen   atomic.Bool
 	entries  atomic.Int64
 	deletes  atomic.Int64
@@ -88,7 +98,9 @@ func New(o Options) *Table {
 
 // Add copies one entry into the table. hash is the store's filter hash of
 // userKey. Sequence numbers must rise with every call, and the kind must be a
-// point kind. Only the holder of the writer's lock may call it.
+// point kind or that of a range tombstone: of the keys from userKey up to value,
+// exclusive, or without end if value is nil. Such a one must cover something, and
+// needs no hash. Only the holder of the writer's lock may call it.
 //
 // The error wraps ErrFull when there is no room; any other means that the
 // caller broke this contract. The table then holds what it held before, except
@@ -97,14 +109,17 @@ func (t *Table) Add(userKey []byte, hash uint64, trailer keys.Trailer, value []b
 	if t.frozen.Load() {
 		return invariants.Broken("memtable: add of %q to an immutable memtable", userKey)
 	}
-	if !trailer.Kind().Point() {
+	isRange := trailer.Kind() == keys.KindRangeDelete
+	if !isRange && !trailer.Kind().Point() {
 		return invariants.Broken("memtable: add of %q with kind %s", userKey, trailer.Kind())
 	}
 	if t.entries.Load() > 0 && trailer.SeqNum() <= t.LargestSeq() {
 		return invariants.Broken("memtable: add of %q at %d, not above %d", userKey, trailer.SeqNum(), t.LargestSeq())
 	}
 	var err error
-	if first := t.index.Load().find(&t.arena, hash, userKey); first != 0 {
+	if isRange {
+		err = t.addRange(userKey, value, trailer.SeqNum())
+	} else if first := t.index.Load().find(&t.arena, hash, userKey); first != 0 {
 		err = t.arena.addVersion(first, trailer, value)
 	} else {
 		err = t.addKey(userKey, hash, trailer, value)
@@ -120,6 +135,22 @@ func (t *Table) Add(userKey []byte, hash uint64, trailer keys.Trailer, value []b
 	}
 	// Last: NewIter takes it as the bound of what it must show.
 	t.largest.Store(uint64(trailer.SeqNum()))
+	return nil
+}
+
+// addRange adds a range tombstone.
+func (t *Table) addRange(lo, hi []byte, seq keys.SeqNum) error {
+	if seq == 0 || hi != nil && bytes.Compare(lo, hi) >= 0 {
+		return invariants.Broken("range tombstone at %d of nothing, up to %.64q", seq, hi)
+	}
+	log := t.rangeDeletes.Load()
+	if log == nil {
+		log = &rangedel.Log{}
+	}
+	if err := log.Add(rangedel.Tombstone{Start: lo, End: hi, Seq: seq}); err != nil {
+		return err
+	}
+	t.rangeDeletes.Store(log)
 	return nil
 }
 
@@ -146,7 +177,8 @@ func (t *Table) addKey(userKey []byte, hash uint64, trailer keys.Trailer, value 
 
 // Get returns the newest version of userKey whose sequence number is at most
 // snapshot; ok is false when there is none. A tombstone is a version: its
-// trailer says so. hash is the store's filter hash of userKey.
+// trailer says so. Whether a range tombstone hides it is not asked: Covering
+// tells. hash is the store's filter hash of userKey.
 //
 // The value aliases the arena: it must not be changed, and stays valid, and
 // its chunk of memory alive, for as long as it is kept. Get takes no lock and
@@ -165,12 +197,40 @@ func (t *Table) Get(userKey []byte, hash uint64, snapshot keys.SeqNum) (value []
 	return rec.value(), rec.trailer(), true
 }
 
-// NewestSeq returns the sequence number of the newest version of userKey,
-// published or not, for the validation of conditional writes; hash is as for
-// Get. Without the writer's lock the answer may be out of date when it comes.
-func (t *Table) NewestSeq(userKey []byte, hash uint64) (keys.SeqNum, bool) {
+// NewestSeq returns the sequence number of the newest version of userKey, or of
+// a range tombstone that covers it, published or not, for the validation of
+// transactions; hash is as for Get. ok is false when there is neither. Without
+// the writer's lock the answer may be out of date when it comes.
+func (t *Table) NewestSeq(userKey []byte, hash uint64) (seq keys.SeqNum, ok bool) {
 	_, trailer, ok := t.Get(userKey, hash, keys.MaxSeqNum)
-	return trailer.SeqNum(), ok
+	cover := t.Covering(userKey, keys.MaxSeqNum)
+	return max(trailer.SeqNum(), cover), ok || cover > 0
+}
+
+// Covering returns the largest sequence number <= snapshot of a range tombstone
+// that covers userKey, zero if there is none. It allocates nothing.
+func (t *Table) Covering(userKey []byte, snapshot keys.SeqNum) keys.SeqNum {
+	if log := t.rangeDeletes.Load(); log != nil {
+		return log.Covering(userKey, snapshot)
+	}
+	return 0
+}
+
+// RangeDeletes returns the range tombstones, nil before the first one. The log
+// goes on to grow.
+func (t *Table) RangeDeletes() *rangedel.Log { return t.rangeDeletes.Load() }
+
+// LargestPoint returns a sequence number that no entry of an iterator exceeds
+// that was made before. It is below that of a range tombstone for as long as
+// that is the newest entry: then nothing that it covers needs to be looked at.
+func (t *Table) LargestPoint() keys.SeqNum {
+	largest := t.LargestSeq() // before the log, to which more may be added
+	if log := t.rangeDeletes.Load(); log != nil {
+		if all := log.All(); all[len(all)-1].Seq == largest {
+			return largest - 1
+		}
+	}
+	return largest
 }
 
 // Freeze makes the table immutable: Add fails, and iterators read the tree
@@ -183,10 +243,10 @@ func (t *Table) Freeze() {
 // Empty reports whether the table holds no entry.
 func (t *Table) Empty() bool { return t.entries.Load() == 0 }
 
-// Len returns the number of entries, every version counted.
+// Len returns the number of entries, every version and range tombstone counted.
 func (t *Table) Len() int64 { return t.entries.Load() }
 
-// Deletes returns the number of entries that are tombstones.
+// Deletes returns the number of entries that are tombstones of single keys.
 func (t *Table) Deletes() int64 { return t.deletes.Load() }
 
 // UserKeys returns the exact number of distinct user keys.
@@ -198,8 +258,13 @@ func (t *Table) SmallestSeq() keys.SeqNum { return keys.SeqNum(t.smallest.Load()
 // LargestSeq returns the sequence number of the newest entry; zero if empty.
 func (t *Table) LargestSeq() keys.SeqNum { return keys.SeqNum(t.largest.Load()) }
 
-// SizeBytes returns the memory that the table holds: arena and index exactly,
-// the tree by treeBytesPerKey, without the copies of nodes that views cause.
+// SizeBytes returns the memory that the table holds: arena, index and range
+// tombstones exactly, the tree by treeBytesPerKey, without the copies of nodes
+// that views cause.
 func (t *Table) SizeBytes() int64 {
-	return t.arena.sizeBytes.Load() + int64(len(t.index.Load().slots))*8 + t.userKeys.Load()*treeBytesPerKey
+	size := t.arena.sizeBytes.Load() + int64(len(t.index.Load().slots))*8 + t.userKeys.Load()*treeBytesPerKey
+	if log := t.rangeDeletes.Load(); log != nil {
+		size += int64(log.SizeBytes())
+	}
+	return size
 }

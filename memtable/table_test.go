@@ -89,10 +89,11 @@ func TestContract(t *testing.T) {
 	}{
 		{keys.MakeTrailer(7, keys.KindPut), `add of "k" at 7, not above 7`},
 		{keys.MakeTrailer(6, keys.KindDelete), `add of "k" at 6, not above 7`},
-		{keys.MakeTrailer(8, keys.KindRangeDelete), "kind range delete"},
+		{keys.MakeTrailer(7, keys.KindRangeDelete), `add of "k" at 7, not above 7`},
+		{keys.MakeTrailer(8, keys.KindRangeDelete), "range tombstone at 8 of nothing"},
 		{keys.MakeTrailer(8, keys.KindMerge), "kind merge"},
 	} {
-		if err := tab.Add([]byte("k"), xxhash.Sum64String("k"), c.trailer, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := tab.Add([]byte("k"), xxhash.Sum64String("k"), c.trailer, []byte("k")); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("Add of %s: %v, want %q", c.trailer, err, c.want)
 		}
 	}

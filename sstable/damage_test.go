@@ -80,7 +80,7 @@ func located(t *testing.T, err error, size int) {
 func TestEveryBitFlipped(t *testing.T) {
 	es := smallEntries()
 	for _, c := range []Compression{NoCompression, SnappyCompression} {
-		f, m := build(t, WriterOptions{FileNum: 7, BlockSize: 128, Compression: c, FilterMillibits: 10_000}, es)
+		f, m := build(t, WriterOptions{FileNum: 7, BlockSize: 128, Compression: c, FilterMillibits: 10_000}, es, goldenSpans()...)
 		whole := open(t, f, m, nil)
 		if err := answers(whole, es); err != nil {
 			t.Fatal(err)
@@ -113,7 +113,7 @@ func TestEveryBitFlipped(t *testing.T) {
 }
 
 func TestTruncatedAtEveryByte(t *testing.T) {
-	f, m := build(t, WriterOptions{FileNum: 7, BlockSize: 128, FilterMillibits: 10_000}, smallEntries())
+	f, m := build(t, WriterOptions{FileNum: 7, BlockSize: 128, FilterMillibits: 10_000}, smallEntries(), goldenSpans()...)
 	for n := range f.data {
 		cut := &memFile{data: f.data[:n]}
 		for _, size := range []uint64{uint64(n), m.SizeBytes} {
@@ -237,13 +237,6 @@ func TestLaterVersions(t *testing.T) {
 	needed := codec.AppendLenBytes(binary.LittleEndian.AppendUint16(slices.Clone(props), 0x8001), []byte("?"))
 	if _, err := readProperties(needed); !errors.Is(err, ErrUnsupported) {
 		t.Fatalf("a property that must be understood: %v", err)
-	}
-
-	ft := footer{rangeTombstones: handle{length: 7}}
-	ft.index.offset, ft.properties.offset = 7, 7
-	buf, _ := ft.append(nil)
-	if _, _, err := readFooter(buf, 7+footerLen); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("range tombstones: %v", err)
 	}
 }
 

@@ -5,6 +5,7 @@
 //
 //	w := sstable.NewWriter(f, sstable.WriterOptions{FileNum: 7, FilterMillibits: 10_000})
 //	err := w.Add(keys.Make(userKey, seq, keys.KindPut), value) // ascending
+//	err = w.AddRangeDeletes(rangedel.Fragment(tombstones, snapshots))
 //	meta, err := w.Finish()                                    // synced
 //
 //	r, err := sstable.Open(f, sstable.ReaderOptions{
@@ -12,13 +13,15 @@
 //		WantChecksum: meta.Checksum, CheckIdentity: true,
 //	})
 //	h := filter.Hash(userKey)
+//	cover := r.RangeDels().Covering(userKey, snapshot) // what is older is hidden
 //	if may, _ := r.MayContain(h); may {
 //		found, err := r.Get(nil, userKey, h, snapshot)
 //	}
 //
 // The layout of the file stands above its codecs: the file and its footer in
 // footer.go, the frame around every block in frame.go, the data block in
-// internal/block/block.go, the index in index.go, the properties in properties.go.
+// internal/block/block.go, the index in index.go, the properties in properties.go;
+// the range tombstones in package rangedel. A table may hold those only.
 //
 // A Reader is safe for concurrent use. A Writer and an Iter are for one
 // goroutine at a time. The package starts no goroutines.

@@ -16,16 +16,18 @@ import (
 //	 0 +---------------------------------------+
 //	   | filter            handle              |  handle: offset u64
 //	20 +---------------------------------------+          length u64
-//	   | range tombstones  handle, length zero |          checksum u32
+//	   | range tombstones  handle              |          checksum u32
 //	40 +---------------------------------------+
 //	   | index             handle              |  The parts follow one another
 //	60 +---------------------------------------+  without a gap, from the end of
 //	   | properties        handle              |  the data blocks to the footer.
-//	80 +---------------------------------------+  A filter of length zero: none.
-//	   | version   u32     | checksum u32      |
+//	80 +---------------------------------------+  A filter, or range tombstones,
+//	   | version   u32     | checksum u32      |  of length zero: none.
 //	88 +---------------------------------------+
 //	   | magic     u64                         |
 //	96 +---------------------------------------+
+//
+// The payload of the range tombstones is that of package rangedel.
 //
 // Magic and version come last, where every later version will have them too,
 // whatever the length of its footer, and are looked at first. The checksum
@@ -110,9 +112,6 @@ func readFooter(buf []byte, fileSize uint64) (f footer, sum uint32, err error) {
 				fmt.Sprintf("a block that ends at %d", end), fmt.Sprintf("offset %d, length %d", h.offset, h.length))
 		}
 		end = h.offset
-	}
-	if f.rangeTombstones.length != 0 {
-		return f, 0, fmt.Errorf("%w: range tombstones", ErrUnsupported)
 	}
 	return f, sum, nil
 }

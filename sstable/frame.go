@@ -23,7 +23,7 @@ import (
 // The kind in the type byte keeps a handle that leads to the wrong block from
 // being believed.
 
-// Compression says how data and index blocks are stored.
+// Compression says how data blocks, index and range tombstones are stored.
 type Compression uint8
 
 // On disk: do not renumber.
@@ -51,10 +51,11 @@ const (
 	kindIndex      blockKind = 1
 	kindFilter     blockKind = 2
 	kindProperties blockKind = 3
+	kindRangeDels  blockKind = 4
 )
 
 func (k blockKind) String() string {
-	return [...]string{"data block", "index", "filter", "properties"}[k&3]
+	return [...]string{"data block", "index", "filter", "properties", "range tombstones"}[min(k, kindRangeDels)]
 }
 
 const (

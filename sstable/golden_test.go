@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/hex"
 	"flag"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
 
 	"sievedb/internal/cache"
+	"sievedb/internal/keys"
+	"sievedb/internal/rangedel"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write testdata/v1.sst again; only before the format is released")
@@ -38,6 +41,7 @@ func goldenProperties() []byte {
 		DataBlocks: 2, DataBytes: 560, RawBlockBytes: 640, BlockSizeBytes: 4096, Compression: SnappyCompression,
 		SmallestKey: []byte("a"), LargestKey: []byte("zz"), SmallestSeq: 1, LargestSeq: 300,
 		FilterKind: 1, FilterKeys: 9, FilterMillibits: 56888, FilterProbes: 14, FilterRate: 0.25,
+		RangeDeletes: 3,
 	}
 	return p.append(nil)
 }
@@ -89,7 +93,7 @@ func TestGoldenProperties(t *testing.T) {
 		"0b00 08 0100000000000000", "0c00 08 2c01000000000000", "0d00 08 0010000000000000",
 		"0e00 08 0100000000000000", "0f00 08 0100000000000000", "1000 08 0900000000000000",
 		"1100 08 38de000000000000", "1200 08 0e00000000000000", "1300 08 000000000000d03f",
-		"1400 08 0700000000000000",
+		"1400 08 0700000000000000", "1500 08 0300000000000000",
 	))
 }
 
@@ -112,6 +116,8 @@ func TestGoldenFooter(t *testing.T) {
 func TestGoldenFrame(t *testing.T) {
 	out, sum, _ := sealFrame([]byte("xx-abc"), 3, kindFilter, NoCompression, nil)
 	wantBytes(t, "frame", out[3:], unhex(t, "616263", "20", "b37d8629"))
+	out2, _, _ := sealFrame([]byte("abc"), 0, kindRangeDels, NoCompression, nil)
+	wantBytes(t, "frame of range tombstones", out2[:4], unhex(t, "616263", "40"))
 	if p, _, err := openFrame(out[3:], kindFilter, sum); err != nil || string(p) != "abc" {
 		t.Fatalf("%q, %v", p, err)
 	}
@@ -145,5 +151,42 @@ func TestGoldenFile(t *testing.T) {
 	}
 	if s, err := r.LoadFilter(); s != FilterResident || err != nil {
 		t.Fatalf("filter %s, %v", s, err)
+	}
+	if r.RangeDels() != nil {
+		t.Error("there are range tombstones")
+	}
+}
+
+func goldenSpans() []rangedel.Span {
+	return []rangedel.Span{
+		{Start: []byte("apple"), End: []byte("b"), Seqs: []keys.SeqNum{300, 7}},
+		{Start: []byte("key05"), End: []byte("z"), Seqs: []keys.SeqNum{1}},
+	}
+}
+
+// testdata/v1-rangedels.sst holds range tombstones and nothing else.
+func TestGoldenRangeTombstones(t *testing.T) {
+	const name = "testdata/v1-rangedels.sst"
+	f, m := build(t, WriterOptions{FileNum: 7, Compression: SnappyCompression, FilterMillibits: 10_000}, nil, goldenSpans()...)
+	if *rewrite {
+		if err := os.WriteFile(name, f.data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantBytes(t, name, f.data, data)
+	wantBytes(t, "its range tombstones and its index", data[:52], unhex(t,
+		"01 04000000", "05 6170706c65 02 ac02 a502", "01 62 00", "05 6b65793035 01 01", "01 7a 00", "40", "1815395e",
+		"00000000 00000000 00000000", "10", "7169d213",
+	))
+	r := open(t, &memFile{data: data}, m, nil)
+	if err := r.Verify(); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(r.RangeDels().Spans()); got != fmt.Sprint(goldenSpans()) {
+		t.Errorf("it holds %s", got)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // Index: the payload of the index block. All integers are little-endian.
 //
 //	 0 +------------------------------+
-//	   | n u32 | p u32 | k u32        |  n >= 1
+//	   | n u32 | p u32 | k u32        |  n: data blocks; none of range tombstones alone
 //	12 +------------------------------+
 //	   | prefix            p bytes    |  what all separators begin with
 //	   | frame lengths     n × u32    |  of the data blocks, which follow one
@@ -57,14 +57,18 @@ func (b *indexBuilder) separator(i int) []byte {
 	return b.separators[start:b.ends[i]]
 }
 
-// finish appends the payload to dst. Requires: at least one entry.
+// finish appends the payload to dst.
 func (b *indexBuilder) finish(dst []byte) []byte {
 	n := len(b.ends)
-	p := keys.CommonPrefixLen(b.separator(0), b.separator(n-1))
+	var prefix []byte
+	if n > 0 {
+		prefix = b.separator(0)[:keys.CommonPrefixLen(b.separator(0), b.separator(n-1))]
+	}
+	p := len(prefix)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(n))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(p))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(b.separators)-n*p))
-	dst = append(dst, b.separator(0)[:p]...)
+	dst = append(dst, prefix...)
 	for _, v := range b.lengths {
 		dst = binary.LittleEndian.AppendUint32(dst, v)
 	}
@@ -102,8 +106,8 @@ func readIndex(p []byte, dataEnd uint64) (*index, error) {
 	n := uint64(binary.LittleEndian.Uint32(p))
 	prefixLen := uint64(binary.LittleEndian.Uint32(p[4:]))
 	sepLen := uint64(binary.LittleEndian.Uint32(p[8:]))
-	if n == 0 || indexHeaderLen+prefixLen+12*n+sepLen != uint64(len(p)) {
-		return nil, corrupt.At(0, "index sections", fmt.Sprintf("%d bytes, at least one block", len(p)),
+	if indexHeaderLen+prefixLen+12*n+sepLen != uint64(len(p)) {
+		return nil, corrupt.At(0, "index sections", fmt.Sprintf("%d bytes", len(p)),
 			fmt.Sprintf("%d + %d + 12 × %d + %d", indexHeaderLen, prefixLen, n, sepLen))
 	}
 	count := int(n)
@@ -139,7 +143,7 @@ func readIndex(p []byte, dataEnd uint64) (*index, error) {
 			return nil, corrupt.At(at+8*int64(n), "separator order", "ascending", fmt.Sprintf("%q", x.separator(i)))
 		}
 	}
-	if x.offsets[count] != dataEnd || uint64(x.ends[count-1]) != sepLen {
+	if x.offsets[count] != dataEnd || count > 0 && uint64(x.ends[count-1]) != sepLen || count == 0 && sepLen+prefixLen > 0 {
 		return nil, corrupt.At(0, "index", fmt.Sprintf("data blocks up to %d", dataEnd), fmt.Sprintf("up to %d", x.offsets[count]))
 	}
 	return x, nil

@@ -36,7 +36,8 @@ type Iter struct {
 
 var _ iter.Iterator = (*Iter)(nil)
 
-// NewIter returns an iterator that stands on no entry. Close it.
+// NewIter returns an iterator over the entries, whether range tombstones hide
+// them or not, that stands on none. Close it.
 func (r *Reader) NewIter(o IterOptions) *Iter {
 	i := &Iter{r: r, blockIdx: -1}
 	i.fetch = fetcher{r: r, stats: o.Stats, noFill: o.NoFill, next: -1}
@@ -82,10 +83,10 @@ func (i *Iter) stand(n int) bool {
 }
 
 // First moves to the first entry.
-func (i *Iter) First() bool { return i.load(0) && i.stand(0) }
+func (i *Iter) First() bool { return i.firstOf(0) }
 
 // Last moves to the last entry.
-func (i *Iter) Last() bool { return i.load(i.r.index.n()-1) && i.stand(i.b.Len()-1) }
+func (i *Iter) Last() bool { return i.lastOf(i.r.index.n() - 1) }
 
 // seek loads the block in which (userKey, trailer) belongs and returns the
 // place in it; Len if it comes after the block's last entry.

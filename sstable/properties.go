@@ -44,15 +44,18 @@ const (
 	tagFilterProbes    = 18
 	tagFilterRate      = 19
 	tagFileNum         = 20
+	tagRangeDeletes    = 21
 	tagMustUnderstand  = 1 << 15
 )
 
 // Properties is what a table says of itself. Its slices belong to the table
-// and must not be changed.
+// and must not be changed. Counts, keys and sequence numbers are those of the
+// entries; range tombstones, which are none, count by themselves, and say
+// themselves where they are.
 type Properties struct {
 	FileNum keys.FileNum // under which it was written; a copy keeps it
 
-	Entries       uint64 // of every kind
+	Entries       uint64 // puts and deletes
 	Deletes       uint64 // of those, tombstones
 	UserKeys      uint64 // distinct ones
 	RawKeyBytes   uint64 // user keys of all entries
@@ -66,6 +69,9 @@ type Properties struct {
 
 	SmallestKey, LargestKey []byte // user keys, both inclusive
 	SmallestSeq, LargestSeq keys.SeqNum
+
+	// RangeDeletes counts the sequence numbers of all spans. Left out if zero.
+	RangeDeletes uint64
 
 	FilterKind      filter.Kind // filter.KindNone without a filter
 	FilterKeys      uint64      // hashes in the filter
@@ -103,6 +109,9 @@ func (p *Properties) append(dst []byte) []byte {
 	num(tagFilterProbes, p.FilterProbes)
 	num(tagFilterRate, math.Float64bits(p.FilterRate))
 	num(tagFileNum, uint64(p.FileNum))
+	if p.RangeDeletes > 0 {
+		num(tagRangeDeletes, p.RangeDeletes)
+	}
 	return dst
 }
 
@@ -148,7 +157,7 @@ func (p *Properties) set(tag uint16, v []byte, at int64) (known bool, err error)
 		}
 		return true, nil
 	}
-	if tag == 0 || tag > tagFileNum {
+	if tag == 0 || tag > tagRangeDeletes {
 		return false, nil
 	}
 	if len(v) != 8 {
@@ -181,7 +190,7 @@ func (p *Properties) counter(tag uint16) *uint64 {
 		tagRawKeyBytes: &p.RawKeyBytes, tagRawValueBytes: &p.RawValueBytes,
 		tagDataBlocks: &p.DataBlocks, tagDataBytes: &p.DataBytes, tagRawBlockBytes: &p.RawBlockBytes,
 		tagBlockSize: &p.BlockSizeBytes, tagFilterKeys: &p.FilterKeys,
-		tagFilterMillibits: &p.FilterMillibits, tagFilterProbes: &p.FilterProbes,
+		tagFilterMillibits: &p.FilterMillibits, tagFilterProbes: &p.FilterProbes, tagRangeDeletes: &p.RangeDeletes,
 	}[tag]
 }
 
@@ -189,9 +198,11 @@ func (p *Properties) counter(tag uint16) *uint64 {
 // with a filter is a probability.
 func (p *Properties) check() error {
 	switch {
-	case p.Entries == 0 || p.UserKeys == 0 || p.UserKeys > p.Entries || p.Deletes > p.Entries:
+	case (p.Entries == 0) != (p.UserKeys == 0) || p.UserKeys > p.Entries || p.Deletes > p.Entries:
 		return corrupt.At(0, "properties", "deletes and user keys within the entries",
 			fmt.Sprintf("%d entries, %d deletes, %d user keys", p.Entries, p.Deletes, p.UserKeys))
+	case p.Entries == 0 && p.RangeDeletes == 0:
+		return corrupt.At(0, "properties", "entries or range tombstones", "neither")
 	case string(p.SmallestKey) > string(p.LargestKey):
 		return corrupt.At(0, "properties", "smallest key up to largest key", fmt.Sprintf("%q, %q", p.SmallestKey, p.LargestKey))
 	case p.SmallestSeq > p.LargestSeq || p.LargestSeq > keys.MaxSeqNum:

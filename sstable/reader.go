@@ -11,6 +11,7 @@ import (
 	"sievedb/internal/cache"
 	"sievedb/internal/corrupt"
 	"sievedb/internal/keys"
+	"sievedb/internal/rangedel"
 	"sievedb/sstable/internal/block"
 )
 
@@ -44,12 +45,15 @@ type Reader struct {
 	index    *index
 	props    *Properties
 
+	rangeDels *rangedel.Set // nil: none
+	bounds    Bounds
+
 	filter   atomic.Pointer[residentFilter] // nil until it was tried to load
 	filterMu sync.Mutex                     // held while loading filter
 }
 
-// Open opens a table. It reads the footer, the properties and the index, in
-// one read or two, but not the filter. Errors of src.ReadAt are passed on,
+// Open opens a table. It reads the footer, the properties, the index and the
+// range tombstones, in one read or two, but not the filter. Errors of src.ReadAt are passed on,
 // wrapped, then and later; what src read must never change.
 func Open(src io.ReaderAt, o ReaderOptions) (*Reader, error) {
 	r := &Reader{src: src, name: o.Name, cache: o.Cache}
@@ -70,7 +74,7 @@ func Open(src io.ReaderAt, o ReaderOptions) (*Reader, error) {
 	if o.CheckIdentity && r.checksum != o.WantChecksum {
 		return nil, r.locate(corrupt.At(0, "table identity", o.WantChecksum, r.checksum), size-12)
 	}
-	metaOff := r.footer.index.offset
+	metaOff := r.footer.rangeTombstones.offset
 	if metaOff < tailOff {
 		if size-metaOff > math.MaxInt32 {
 			return nil, r.locate(corrupt.At(0, "index length", math.MaxInt32, size-metaOff), metaOff)
@@ -94,27 +98,41 @@ func Open(src io.ReaderAt, o ReaderOptions) (*Reader, error) {
 	return r, nil
 }
 
-// readMeta decodes index and properties from meta, which begins at the index.
+// readMeta decodes range tombstones, index and properties from meta, which
+// begins at the former.
 func (r *Reader) readMeta(meta []byte) error {
 	f := &r.footer
-	payload, c, err := unframe(meta[:f.index.length], kindIndex, f.index.sum, math.MaxInt32)
-	if err == nil {
+	err := r.decodeIn(meta, f.index, kindIndex, func(payload []byte) (err error) {
 		r.index, err = readIndex(payload, f.filter.offset)
-	}
+		return err
+	})
 	if err != nil {
-		return r.locateIn(err, f.index.offset, c)
+		return err
 	}
-	payload, c, err = unframe(meta[f.index.length:f.index.length+f.properties.length], kindProperties, f.properties.sum, math.MaxInt32)
-	if err == nil {
+	err = r.decodeIn(meta, f.properties, kindProperties, func(payload []byte) (err error) {
 		r.props, err = readProperties(payload)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	p, n := r.props, r.index.n()
+	if p.DataBlocks != uint64(n) || p.DataBytes != f.filter.offset || (n == 0) != (p.Entries == 0) || n > 0 && !r.index.endsWith(n-1, p.LargestKey) {
+		return r.locate(corrupt.At(0, "properties", fmt.Sprintf("%d data blocks of %d bytes, as the index has them",
+			n, f.filter.offset), fmt.Sprintf("%d of %d with %d entries", p.DataBlocks, p.DataBytes, p.Entries)), f.properties.offset)
+	}
+	return r.readRangeDels(meta)
+}
+
+// decodeIn has decode look at the payload of h, which lies in meta.
+func (r *Reader) decodeIn(meta []byte, h handle, kind blockKind, decode func(payload []byte) error) error {
+	start := h.offset - r.footer.rangeTombstones.offset
+	payload, c, err := unframe(meta[start:start+h.length], kind, h.sum, math.MaxInt32)
+	if err == nil {
+		err = decode(payload)
 	}
 	if err != nil {
-		return r.locateIn(err, f.properties.offset, c)
-	}
-	p := r.props
-	if p.DataBlocks != uint64(r.index.n()) || p.DataBytes != f.filter.offset || !r.index.endsWith(r.index.n()-1, p.LargestKey) {
-		return r.locate(corrupt.At(0, "properties", fmt.Sprintf("%d data blocks of %d bytes, as the index has them",
-			r.index.n(), f.filter.offset), fmt.Sprintf("%d of %d", p.DataBlocks, p.DataBytes)), f.properties.offset)
+		return r.locateIn(err, h.offset, c)
 	}
 	return nil
 }
@@ -183,7 +201,7 @@ type Found struct {
 
 // Get looks for the newest entry of userKey that is visible at snapshot and
 // appends its value to dst. hash is filter.Hash(userKey); the filter is not
-// asked: MayContain does that. Get allocates nothing if dst has room and the
+// asked: MayContain does that; nor are the range tombstones. Get allocates nothing if dst has room and the
 // block is cached. It does not keep userKey.
 func (r *Reader) Get(dst, userKey []byte, hash uint64, snapshot keys.SeqNum) (Found, error) {
 	return r.lookup(dst, userKey, hash, snapshot, true)
@@ -224,6 +242,13 @@ func (r *Reader) lookup(dst, userKey []byte, hash uint64, snapshot keys.SeqNum, 
 	}
 	return f, nil
 }
+
+// RangeDels returns the range tombstones, which are resident; nil if there are
+// none.
+func (r *Reader) RangeDels() *rangedel.Set { return r.rangeDels }
+
+// Bounds returns what the table covers.
+func (r *Reader) Bounds() Bounds { return r.bounds }
 
 // Properties returns what the table says of itself. It must not be changed.
 func (r *Reader) Properties() *Properties { return r.props }

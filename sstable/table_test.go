@@ -16,6 +16,7 @@ import (
 	"sievedb/internal/cache"
 	"sievedb/internal/corrupt"
 	"sievedb/internal/keys"
+	"sievedb/internal/rangedel"
 )
 
 // memFile is a vfs.File in memory that counts its reads and can fail them.
@@ -88,12 +89,17 @@ func seed(t testing.TB, fallback uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(fallback, 1))
 }
 
-func build(t testing.TB, o WriterOptions, es []entry) (*memFile, Meta) {
+func build(t testing.TB, o WriterOptions, es []entry, spans ...rangedel.Span) (*memFile, Meta) {
 	t.Helper()
 	f := &memFile{}
 	w := NewWriter(f, o)
 	for _, e := range es {
 		if err := w.Add(keys.InternalKey{UserKey: []byte(e.key), Trailer: e.trl}, e.value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if spans != nil {
+		if err := w.AddRangeDeletes(spans); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -236,7 +242,7 @@ func checkMeta(t *testing.T, r *Reader, m Meta, es []entry) {
 	}
 	want := Meta{
 		FileNum: 7, SizeBytes: m.SizeBytes, Checksum: m.Checksum,
-		Smallest: []byte(es[0].key), Largest: []byte(es[len(es)-1].key), SmallestSeq: lo, LargestSeq: hi,
+		Bounds:  Bounds{Smallest: []byte(es[0].key), Largest: []byte(es[len(es)-1].key), SmallestSeq: lo, LargestSeq: hi},
 		Entries: uint64(len(es)), Deletes: deletes, UserKeys: uint64(len(users)), RawBytes: raw,
 		FilterBytes: m.FilterBytes, Properties: m.Properties,
 	}

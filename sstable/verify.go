@@ -13,11 +13,14 @@ import (
 // Verify reads the whole table, past the cache, and checks all that it can
 // say of itself: checksums and structure of every block, order of the entries
 // across blocks, separators, tags, that every user key passes the filter, that
-// the filter's bits give the predicted rate and its answers keep it, and the
-// properties. It returns the first *corrupt.Error, or what reading failed
+// the filter's bits give the predicted rate and its answers keep it, the range
+// tombstones, and the properties. It returns the first *corrupt.Error, or what reading failed
 // with.
 func (r *Reader) Verify() error {
 	v := verifier{r: r, filter: filter.MatchAll()}
+	if err := r.verifyRangeDels(); err != nil {
+		return err
+	}
 	if r.footer.filter.length > 0 {
 		var err error
 		if v.filter, err = r.readFilter(); err != nil {

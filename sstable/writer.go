@@ -7,6 +7,7 @@ import (
 
 	"sievedb/filter"
 	"sievedb/internal/keys"
+	"sievedb/internal/rangedel"
 	"sievedb/sstable/internal/block"
 	"sievedb/vfs"
 )
@@ -46,14 +47,14 @@ type Meta struct {
 	SizeBytes uint64 // of the file
 	Checksum  uint32 // of the footer, which commits to all of the file
 
-	Smallest, Largest       []byte // user keys, both inclusive
-	SmallestSeq, LargestSeq keys.SeqNum
+	Bounds
 
-	Entries     uint64 // of every kind
-	Deletes     uint64 // of those, tombstones
-	UserKeys    uint64 // distinct ones
-	RawBytes    uint64 // user keys and values of the entries, before compression
-	FilterBytes uint64 // size of the filter payload; zero without a filter
+	Entries      uint64 // puts and deletes
+	Deletes      uint64 // of those, tombstones
+	RangeDeletes uint64 // range tombstones, as Properties counts them
+	UserKeys     uint64 // distinct ones
+	RawBytes     uint64 // user keys and values of the entries, before compression
+	FilterBytes  uint64 // size of the filter payload; zero without a filter
 
 	Properties Properties
 }
@@ -70,6 +71,8 @@ type Writer struct {
 	filter  *filter.Builder // nil: none
 	props   Properties
 	pending pendingEntry
+
+	rangeDels *rangedel.Set // nil: none
 
 	lastKey     []byte // the last user key, valid once props.Entries > 0
 	lastTrailer keys.Trailer
@@ -201,7 +204,7 @@ func (w *Writer) EstimatedSize() uint64 {
 	if w.filter != nil {
 		size += w.filter.Keys() * uint64(w.o.FilterMillibits) / 8000
 	}
-	return size
+	return size + uint64(w.rangeDels.SizeBytes())
 }
 
 // finishBlock moves the current data block to the output.
@@ -245,14 +248,14 @@ func (w *Writer) flush() error {
 }
 
 // Finish completes the table and syncs the file; its name becomes durable with
-// the directory, which is the caller's to sync. A table without entries is an
-// error. The Writer cannot be used afterwards.
+// the directory, which is the caller's to sync. A table without entries and
+// without range tombstones is an error. The Writer cannot be used afterwards.
 func (w *Writer) Finish() (Meta, error) {
 	if w.err != nil {
 		return Meta{}, w.err
 	}
-	if w.props.Entries == 0 {
-		w.err = errors.New("sstable: a table needs at least one entry")
+	if w.props.Entries == 0 && w.rangeDels == nil {
+		w.err = errors.New("sstable: a table needs at least one entry or range tombstone")
 		return Meta{}, w.err
 	}
 	meta, err := w.finish()
@@ -268,20 +271,21 @@ func (w *Writer) Finish() (Meta, error) {
 }
 
 func (w *Writer) finish() (Meta, error) {
-	if err := w.finishBlock(); err != nil {
-		return Meta{}, err
+	if w.props.Entries > 0 {
+		if err := w.finishBlock(); err != nil {
+			return Meta{}, err
+		}
+		if err := w.addPending(w.lastKey); err != nil {
+			return Meta{}, err
+		}
+		w.props.LargestKey = bytes.Clone(w.lastKey)
 	}
-	if err := w.addPending(w.lastKey); err != nil {
-		return Meta{}, err
-	}
-	w.props.LargestKey = bytes.Clone(w.lastKey)
-
 	var f footer
 	filterBytes, err := w.writeFilter(&f)
 	if err != nil {
 		return Meta{}, err
 	}
-	f.rangeTombstones.offset = f.filter.end()
+	w.writeRangeDels(&f)
 
 	base := len(w.out)
 	w.out = w.index.finish(w.out)
@@ -299,21 +303,19 @@ func (w *Writer) finish() (Meta, error) {
 	}
 	p := w.props
 	return Meta{
-		FileNum: p.FileNum, SizeBytes: w.written, Checksum: sum,
-		Smallest: p.SmallestKey, Largest: p.LargestKey,
-		SmallestSeq: p.SmallestSeq, LargestSeq: p.LargestSeq,
-		Entries: p.Entries, Deletes: p.Deletes, UserKeys: p.UserKeys,
+		FileNum: p.FileNum, SizeBytes: w.written, Checksum: sum, Bounds: boundsOf(&p, w.rangeDels),
+		Entries: p.Entries, Deletes: p.Deletes, RangeDeletes: p.RangeDeletes, UserKeys: p.UserKeys,
 		RawBytes: p.RawKeyBytes + p.RawValueBytes, FilterBytes: filterBytes,
 		Properties: p,
 	}, nil
 }
 
 // writeFilter appends the filter, sized from the exact number of user keys,
-// and returns the size of its payload. Without a filter its handle is empty,
-// at the end of the data blocks.
+// and returns the size of its payload. Without a filter, or entries to have one
+// of, its handle is empty, at the end of the data blocks.
 func (w *Writer) writeFilter(f *footer) (payloadBytes uint64, err error) {
 	f.filter.offset = w.written + uint64(len(w.out))
-	if w.filter == nil {
+	if w.filter == nil || w.props.Entries == 0 {
 		return 0, nil
 	}
 	if w.o.SizeFilter != nil {

@@ -4,6 +4,7 @@
 //	var b batch.Batch
 //	b.Put(key, value)
 //	b.Delete(other)
+//	b.DeleteRange(lo, hi)
 //	head := batch.AppendHeader(nil, firstSeq, b.Count())
 //	… append head and b.Ops() to the WAL …
 //
@@ -15,6 +16,7 @@
 package batch
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -34,8 +36,11 @@ import (
 //
 //	operation: kind u8 · key length uvarint · key
 //	           and of a put also: value length uvarint · value
+//	           of a range delete: end length uvarint · end
 //
-// Kinds are those of package keys.
+// Kinds are those of package keys. A range delete is of the keys from key up to
+// the end, exclusive. It is above key, or empty, which is no bound: no key is
+// below the empty one.
 const HeaderLen = 12
 
 // Batch collects operations.
@@ -60,6 +65,15 @@ func (b *Batch) Delete(key []byte) {
 	b.count++
 }
 
+// DeleteRange appends a range tombstone of the keys from lo up to hi, exclusive;
+// a nil hi is no bound. It copies both slices. Requires: hi is nil or above lo.
+func (b *Batch) DeleteRange(lo, hi []byte) {
+	b.ops = append(b.ops, byte(keys.KindRangeDelete))
+	b.ops = codec.AppendLenBytes(b.ops, lo)
+	b.ops = codec.AppendLenBytes(b.ops, hi)
+	b.count++
+}
+
 // Count returns the number of operations.
 func (b *Batch) Count() uint32 { return b.count }
 
@@ -78,7 +92,8 @@ func AppendHeader(dst []byte, seq keys.SeqNum, count uint32) []byte {
 	return binary.LittleEndian.AppendUint32(dst, count)
 }
 
-// Op is one operation; its slices alias the payload.
+// Op is one operation; its slices alias the payload. The value of a range
+// delete is its end, nil if it has none.
 type Op struct {
 	Key, Value []byte
 	Trailer    keys.Trailer
@@ -125,12 +140,20 @@ func (r *Reader) Next() (op Op, ok bool) {
 		return op, false
 	}
 	kind := keys.Kind(r.r.Uint8("kind"))
-	if r.r.Err() == nil && !kind.Point() {
-		r.r.Fail("kind", "put or delete", kind)
+	if r.r.Err() == nil && !kind.Point() && kind != keys.KindRangeDelete {
+		r.r.Fail("kind", "put, delete or range delete", kind)
 	}
 	op.Key = r.r.LenBytes("key")
-	if kind == keys.KindPut {
+	switch kind {
+	case keys.KindPut:
 		op.Value = r.r.LenBytes("value")
+	case keys.KindRangeDelete:
+		if op.Value = r.r.LenBytes("end of the range"); len(op.Value) == 0 {
+			op.Value = nil
+		}
+		if op.Value != nil && bytes.Compare(op.Key, op.Value) >= 0 {
+			r.r.Fail("end of the range", fmt.Sprintf("above %.64q, or empty", op.Key), fmt.Sprintf("%.64q", op.Value))
+		}
 	}
 	op.Trailer = keys.MakeTrailer(r.seq+keys.SeqNum(r.next), kind)
 	r.next++

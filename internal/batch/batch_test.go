@@ -30,11 +30,14 @@ func sample() *Batch {
 	b.Put([]byte("k"), []byte("vv"))
 	b.Delete([]byte("gone"))
 	b.Put(nil, nil)
+	b.DeleteRange([]byte("a"), []byte("bc"))
+	b.DeleteRange(nil, nil)
 	return &b
 }
 
 func TestGolden(t *testing.T) {
-	const want = "0700000000000000" + "03000000" + "01" + "016b" + "027676" + "02" + "04676f6e65" + "01" + "00" + "00"
+	const want = "0700000000000000" + "05000000" + "01" + "016b" + "027676" + "02" + "04676f6e65" + "01" + "00" + "00" +
+		"03" + "0161" + "026263" + "03" + "00" + "00"
 	if got := hex.EncodeToString(payload(7, sample())); got != want {
 		t.Errorf("payload = %s, want %s", got, want)
 	}
@@ -42,19 +45,20 @@ func TestGolden(t *testing.T) {
 
 func TestRoundTrip(t *testing.T) {
 	ops, err := decode(payload(7, sample()))
-	if err != nil || len(ops) != 3 {
+	if err != nil || len(ops) != 5 {
 		t.Fatalf("%d operations, %v", len(ops), err)
 	}
 	want := []keys.InternalKey{
 		keys.Make([]byte("k"), 7, keys.KindPut), keys.Make([]byte("gone"), 8, keys.KindDelete), keys.Make(nil, 9, keys.KindPut),
+		keys.Make([]byte("a"), 10, keys.KindRangeDelete), keys.Make(nil, 11, keys.KindRangeDelete),
 	}
 	for i, op := range ops {
 		if keys.Compare(keys.InternalKey{UserKey: op.Key, Trailer: op.Trailer}, want[i]) != 0 {
 			t.Errorf("operation %d: %q %v, want %v", i, op.Key, op.Trailer, want[i])
 		}
 	}
-	if string(ops[0].Value) != "vv" || ops[1].Value != nil {
-		t.Errorf("values %q, %q", ops[0].Value, ops[1].Value)
+	if string(ops[0].Value) != "vv" || ops[1].Value != nil || string(ops[3].Value) != "bc" || ops[4].Value != nil {
+		t.Errorf("values %q, %q, %q, %q", ops[0].Value, ops[1].Value, ops[3].Value, ops[4].Value)
 	}
 }
 
@@ -93,6 +97,8 @@ func TestRefuses(t *testing.T) {
 		"sequence numbers run out": payload(keys.MaxSeqNum, &b),
 		"reserved kind":            append(AppendHeader(nil, 1, 1), byte(keys.KindMerge), 0),
 		"kind zero":                append(AppendHeader(nil, 1, 1), 0, 0),
+		"range that ends below":    append(AppendHeader(nil, 1, 1), byte(keys.KindRangeDelete), 1, 'b', 1, 'a'),
+		"range of nothing":         append(AppendHeader(nil, 1, 1), byte(keys.KindRangeDelete), 1, 'b', 1, 'b'),
 	} {
 		if _, err := decode(p); !errors.Is(err, corrupt.ErrCorrupt) {
 			t.Errorf("%s: %v", name, err)
@@ -109,10 +115,13 @@ func FuzzDecode(f *testing.F) {
 		}
 		var b Batch
 		for _, op := range ops {
-			if op.Trailer.Kind() == keys.KindPut {
+			switch op.Trailer.Kind() {
+			case keys.KindPut:
 				b.Put(op.Key, op.Value)
-			} else {
+			case keys.KindDelete:
 				b.Delete(op.Key)
+			default:
+				b.DeleteRange(op.Key, op.Value)
 			}
 		}
 		if again, err := decode(payload(1, &b)); err != nil || len(again) != len(ops) {

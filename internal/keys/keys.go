@@ -31,7 +31,8 @@ type FileNum uint64
 type Kind uint8
 
 // On disk: do not renumber. Zero is never written, so that zeroed bytes are
-// not an entry. Kinds beyond KindDelete are reserved: their numbers are part
+// not an entry. A range delete is in logs and memtables only: tables keep theirs
+// apart from their entries. Kinds beyond it are reserved: their numbers are part
 // of the format from the first day, and a reader that meets one that it does
 // not implement reports it instead of guessing.
 const (

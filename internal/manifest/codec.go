@@ -104,6 +104,10 @@ func decodeHeader(b []byte, name string, num keys.FileNum) (storeID [16]byte, er
 //	                              smallest key | largest key | smallest and largest
 //	                              sequence number | entries | deletes | user keys |
 //	                              raw bytes | filter bytes; a key is length | bytes
+//	    8  range tombstones       number | how many, at least 1 | what the table's
+//	                              largest key is: 0 covered, 1 an exclusive end,
+//	                              2 empty, for there is no end; directly behind
+//	                              the table of that number
 //
 // A reader that does not know a tag skips the field if the tag is 128 or
 // more, and refuses the manifest otherwise. A field never changes its
@@ -116,6 +120,7 @@ const (
 	tagSealedSegment = 5
 	tagRemovedTable  = 6
 	tagAddedTable    = 7
+	tagRangeDeletes  = 8
 
 	tagOptional = 0x80 // a field whose tag has this bit may be skipped
 )
@@ -151,8 +156,29 @@ func appendEdit(dst []byte, e *Edit) []byte {
 	for _, t := range e.Added {
 		value = appendTable(value[:0], t)
 		dst = codec.AppendLenBytes(append(dst, tagAddedTable), value)
+		if m := t.Meta; m.RangeDeletes > 0 {
+			field(tagRangeDeletes, uint64(m.FileNum), m.RangeDeletes, uint64(endOf(m)))
+		}
 	}
 	return dst
+}
+
+// What the largest key of a table is. On disk: do not renumber.
+const (
+	endCovered = iota
+	endExclusive
+	endNone
+	numEnds
+)
+
+func endOf(t *TableMeta) int {
+	switch {
+	case t.ToEnd:
+		return endNone
+	case t.LargestExclusive:
+		return endExclusive
+	}
+	return endCovered
 }
 
 func appendTable(dst []byte, a LevelTable) []byte {
@@ -224,6 +250,8 @@ func (e *Edit) decodeField(tag byte, value []byte, at, valueAt int64) error {
 		})
 	case tagAddedTable:
 		e.Added = append(e.Added, decodeTable(r))
+	case tagRangeDeletes:
+		e.decodeRangeDeletes(r)
 	default:
 		if tag&tagOptional == 0 {
 			return corrupt.At(at, "field tag", "one that this build knows or may skip", tag)
@@ -252,6 +280,25 @@ func decodeTable(r *codec.Reader) LevelTable {
 		RawBytes:    r.Uvarint("raw bytes"),
 		FilterBytes: r.Uvarint("filter bytes"),
 	}}
+}
+
+// decodeRangeDeletes adds to the last table of e what is said of its range
+// tombstones.
+func (e *Edit) decodeRangeDeletes(r *codec.Reader) {
+	num := keys.FileNum(r.Uvarint("table with range tombstones"))
+	if n := len(e.Added); n == 0 || e.Added[n-1].Meta.FileNum != num || e.Added[n-1].Meta.RangeDeletes > 0 {
+		r.Fail("table with range tombstones", "the one added before, once", fmt.Sprint(num))
+		return
+	}
+	t := e.Added[len(e.Added)-1].Meta
+	if t.RangeDeletes = r.Uvarint("range tombstones"); t.RangeDeletes == 0 {
+		r.Fail("range tombstones", "at least 1", "0")
+	}
+	end := r.Uvarint("end of a table")
+	if end >= numEnds || end == endNone && len(t.Largest) > 0 {
+		r.Fail("end of a table", fmt.Sprintf("below %d, and no largest key without one", numEnds), fmt.Sprint(end))
+	}
+	t.LargestExclusive, t.ToEnd = end == endExclusive, end == endNone
 }
 
 func decodeLevel(r *codec.Reader) int {

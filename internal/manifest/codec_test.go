@@ -26,6 +26,10 @@ func fullEdit() *Edit {
 		Added: []LevelTable{{Level: 3, Meta: &TableMeta{
 			FileNum: 299, SizeBytes: 128, Checksum: 0xa1b2c3d4, Smallest: []byte{}, Largest: []byte("ab"),
 			SmallestSeq: 1, LargestSeq: 2, Entries: 3, Deletes: 4, UserKeys: 5, RawBytes: 6, FilterBytes: 1 << 14,
+		}}, {Level: 2, Meta: &TableMeta{
+			FileNum: 298, Smallest: []byte("x"), Largest: []byte("z"), LargestExclusive: true, SmallestSeq: 7, LargestSeq: 9, RangeDeletes: 200,
+		}}, {Level: 1, Meta: &TableMeta{
+			FileNum: 9, Smallest: []byte("x"), Largest: []byte{}, ToEnd: true, SmallestSeq: 7, LargestSeq: 7, RangeDeletes: 1,
 		}}},
 	}
 }
@@ -41,6 +45,10 @@ func TestGoldenEdit(t *testing.T) {
 		"06 02 00 05",                   // removed tables
 		"06 02 06 06",
 		"07 16 03 ab02 8001 d4c3b2a1 00 026162 01 02 03 04 05 06 808001", // added table
+		"07 13 02 aa02 00 00000000 0178 017a 07 09 00 00 00 00 00",       // another, with range tombstones
+		"08 05 aa02 c801 01", // 200 of them, up to an exclusive end
+		"07 11 01 09 00 00000000 0178 00 07 07 00 00 00 00 00",
+		"08 03 09 01 02", // one without end
 	}, "")
 	want = strings.ReplaceAll(want, " ", "")
 	if got := hex.EncodeToString(appendEdit(nil, fullEdit())); got != want {
@@ -186,7 +194,7 @@ func TestEditCutAnywhere(t *testing.T) {
 			t.Errorf("cut at %d: %v", n, err)
 		}
 	}
-	if fields != 9 {
+	if fields != 13 {
 		t.Errorf("%d prefixes are edits, want one per field", fields)
 	}
 }
@@ -197,7 +205,7 @@ func TestEditFields(t *testing.T) {
 		at        int64 // of the corruption; -1: the edit is good
 	}{
 		{"a tag that may be skipped", "800161" + "ff00" + "010107", -1},
-		{"a tag that must be understood", "010107" + "080161", 3},
+		{"a tag that must be understood", "010107" + "090161", 3},
 		{"tag zero", "000161", 0},
 		{"the same number twice", "010107" + "010107", 3},
 		{"a value that runs over", "010207", 2},
@@ -207,6 +215,12 @@ func TestEditFields(t *testing.T) {
 		{"a sequence number of 57 bits", "0209808080808080808001", 11},
 		{"a level that does not exist", "06020701", 3},
 		{"a level beyond 32 bits", "0606808080801001", 7},
+		{"range tombstones of no table", "0803090100", 3},
+		{"range tombstones of another table", "0712010900000000000178017907070000000000" + "0803080100", 23},
+		{"range tombstones twice", "0712010900000000000178017907070000000000" + "0803090100" + "0803090100", 28},
+		{"no range tombstones", "0712010900000000000178017907070000000000" + "0803090000", 24},
+		{"an end of a fourth kind", "0712010900000000000178017907070000000000" + "0803090103", 25},
+		{"no end and a largest key", "0712010900000000000178017907070000000000" + "0803090102", 25},
 		{"a key longer than its field", "0709030101000000000561", 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 
@@ -63,9 +62,11 @@ func (a LevelTable) check() error {
 	switch {
 	case a.Level < 0 || a.Level >= NumLevels:
 		return fmt.Errorf("add table %06d: level %d does not exist", t.FileNum, a.Level)
-	case bytes.Compare(t.Smallest, t.Largest) > 0:
+	case t.KeyRange().EndsBefore(t.Smallest):
 		return fmt.Errorf("add table %06d to level %d: smallest key %q is above the largest, %q",
 			t.FileNum, a.Level, t.Smallest, t.Largest)
+	case (t.LargestExclusive || t.ToEnd) && t.RangeDeletes == 0, t.LargestExclusive && t.ToEnd:
+		return fmt.Errorf("add table %06d to level %d: only a range tombstone ends as %v does", t.FileNum, a.Level, t.KeyRange())
 	case t.SmallestSeq > t.LargestSeq:
 		return fmt.Errorf("add table %06d to level %d: smallest sequence number %d is above the largest, %d",
 			t.FileNum, a.Level, t.SmallestSeq, t.LargestSeq)

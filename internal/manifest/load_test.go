@@ -124,7 +124,7 @@ func TestCorruptionInLongRecord(t *testing.T) {
 	mustCreate(t, mem, 9, firstState())
 	payload := appendEdit(nil, add(2, table(1, "", strings.Repeat("k", 2*record.MaxPayload), 0, 0)))
 	bad := len(payload)
-	payload = append(payload, 0x08, 0) // a tag that is not known and must be
+	payload = append(payload, 0x7f, 0) // a tag that is not known and must be
 	b := readFile(t, mem, ManifestName(9))
 	start := int64(len(b))
 	b = record.Append(b, record.Frame{Number: 9, Offset: start, Synced: start}, nil, payload)
@@ -132,7 +132,7 @@ func TestCorruptionInLongRecord(t *testing.T) {
 	_, err := Load(mem, dir)
 	var c *corrupt.Error
 	want := start + int64(bad) + 3*record.HeaderLen
-	if !errors.As(err, &c) || c.Offset != want || c.File != ManifestName(9) || b[want] != 0x08 {
+	if !errors.As(err, &c) || c.Offset != want || c.File != ManifestName(9) || b[want] != 0x7f {
 		t.Errorf("want a corruption at %d, got %v", want, err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"strconv"
 	"strings"
 
 	"sievedb/internal/keys"
@@ -22,45 +21,33 @@ type TableMeta struct {
 	SizeBytes uint64 // of the file
 	Checksum  uint32 // of the footer, which in turn covers every block handle
 
-	// Smallest and Largest are the user keys of the first and the last entry,
-	// both inclusive.
-	Smallest, Largest []byte
-	// SmallestSeq and LargestSeq bound the sequence numbers of the entries.
+	// Smallest and Largest are the first and the last user key that entries and
+	// range tombstones cover. With LargestExclusive Largest is the end of a range
+	// tombstone, and not covered itself; with ToEnd a range tombstone has no end,
+	// and Largest does not count.
+	Smallest, Largest       []byte
+	LargestExclusive, ToEnd bool
+	// SmallestSeq and LargestSeq bound the sequence numbers of entries and range
+	// tombstones.
 	SmallestSeq, LargestSeq keys.SeqNum
 
-	Entries     uint64 // entries of every kind
-	Deletes     uint64 // of those, point tombstones
-	UserKeys    uint64 // distinct user keys
-	RawBytes    uint64 // user keys and values of the entries, before compression
-	FilterBytes uint64 // size of the filter payload; zero without a filter
+	Entries      uint64 // entries of every kind, without range tombstones
+	Deletes      uint64 // of those, point tombstones
+	RangeDeletes uint64 // range tombstones, each stretch and sequence number counted
+	UserKeys     uint64 // distinct user keys of the entries
+	RawBytes     uint64 // user keys and values of the entries, before compression
+	FilterBytes  uint64 // size of the filter payload; zero without a filter
 }
 
 // KeyRange returns the range of user keys that the table covers. Its slices
 // are the table's own.
-func (t *TableMeta) KeyRange() KeyRange { return KeyRange{Lo: t.Smallest, Hi: t.Largest} }
+func (t *TableMeta) KeyRange() KeyRange {
+	return KeyRange{Lo: t.Smallest, Hi: t.Largest, HiExclusive: t.LargestExclusive, ToEnd: t.ToEnd}
+}
 
 // String prints the table as in a picture of its version, without the level.
 func (t *TableMeta) String() string {
-	return fmt.Sprintf("%06d [%s..%s] seq %d-%d %s", t.FileNum,
-		printKey(t.Smallest), printKey(t.Largest), t.SmallestSeq, t.LargestSeq, printSize(t.SizeBytes))
-}
-
-// KeyRange is a range of user keys, Lo <= Hi, both ends inclusive. The empty user
-// key is a key like any other and the smallest, and a nil slice means it: a
-// range without a lower end has an empty Lo, but one without an upper end
-// needs ToEnd. The zero KeyRange holds the empty key only.
-type KeyRange struct {
-	Lo, Hi []byte
-	ToEnd  bool // there is no upper end and Hi does not count
-}
-
-// AllKeys returns the range of every user key.
-func AllKeys() KeyRange { return KeyRange{ToEnd: true} }
-
-// Overlaps reports whether some user key could be in both ranges.
-func (r KeyRange) Overlaps(o KeyRange) bool {
-	return (r.ToEnd || bytes.Compare(o.Lo, r.Hi) <= 0) &&
-		(o.ToEnd || bytes.Compare(r.Lo, o.Hi) <= 0)
+	return fmt.Sprintf("%06d %v seq %d-%d %s", t.FileNum, t.KeyRange(), t.SmallestSeq, t.LargestSeq, printSize(t.SizeBytes))
 }
 
 // Version is one shape of the tree: which tables each level holds. It is
@@ -70,7 +57,8 @@ func (r KeyRange) Overlaps(o KeyRange) bool {
 //     FileNum descending, never by file number alone (invariant 3). Tables
 //     that overlap there have disjoint ranges of sequence numbers.
 //   - Deeper levels are ordered by Smallest; no user key lies within two
-//     tables of one level (invariant 4).
+//     tables of one level (invariant 4). One may begin where the range tombstone
+//     of another ends.
 //   - No file number occurs twice.
 type Version struct {
 	Levels [NumLevels][]*TableMeta
@@ -91,15 +79,12 @@ func (v *Version) Overlapping(level int, r KeyRange) []*TableMeta {
 		return out
 	}
 	first := sort.Search(len(tables), func(i int) bool {
-		return bytes.Compare(tables[i].Largest, r.Lo) >= 0
+		return !tables[i].KeyRange().EndsBefore(r.Lo)
 	})
-	end := len(tables)
-	if !r.ToEnd {
-		rest := tables[first:]
-		end = first + sort.Search(len(rest), func(i int) bool {
-			return bytes.Compare(rest[i].Smallest, r.Hi) > 0
-		})
-	}
+	rest := tables[first:]
+	end := first + sort.Search(len(rest), func(i int) bool {
+		return r.EndsBefore(rest[i].Smallest)
+	})
 	return tables[first:end:end]
 }
 
@@ -253,12 +238,6 @@ func checkLevel(level int, tables []*TableMeta) error {
 		}
 	}
 	return nil
-}
-
-// printKey prints a user key without quotes, and what is not printable escaped.
-func printKey(key []byte) string {
-	q := strconv.Quote(string(key))
-	return q[1 : len(q)-1]
 }
 
 // printSize prints bytes with one decimal in the largest unit below the value.

@@ -127,6 +127,11 @@ func TestApplyRefuses(t *testing.T) {
 		{"contains others", add(1, table(20, "", "zz", 1, 1)), []string{"000020", "000002", "level 1"}},
 		{"L0: sequence numbers reach into an older table", add(0, table(20, "z", "zz", 29, 40)), []string{"000020", "000009", "level 0"}},
 		{"L0: not the next in order", add(0, table(20, "c", "c", 15, 40)), []string{"000020", "000009", "level 0"}},
+		{"an exclusive end before any key", add(3, ending(table(20, "x", "x", 1, 1), "x)")), []string{"000020", "level 3", `"x"`}},
+		{"an exclusive end without range tombstones", add(3, &TableMeta{FileNum: 20, Largest: []byte("x"), LargestExclusive: true}), []string{"000020", "level 3", "[..x)"}},
+		{"no end without range tombstones", add(3, &TableMeta{FileNum: 20, ToEnd: true}), []string{"000020", "level 3", "[..)"}},
+		{"range tombstone into the next table", add(1, ending(table(20, "ea", "f", 1, 1), "f\x00)")), []string{"000020", "000003", "level 1"}},
+		{"range tombstone without end", add(1, ending(table(20, "ea", "", 1, 1), ")")), []string{"000020", "000003", "level 1"}},
 		{"L0: same sequence numbers", add(0, table(20, "m", "n", 30, 30)), []string{"000020", "000010", "level 0"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -150,14 +155,17 @@ func TestApplyRefuses(t *testing.T) {
 
 func TestApplyAccepts(t *testing.T) {
 	for name, e := range map[string]*Edit{
-		"nothing":                                {},
-		"L0: newer sequence numbers":             add(0, table(5, "a", "z", 31, 40)),
-		"L0: interleaved where keys are apart":   add(0, table(5, "n", "z", 30, 40)),
-		"L0: equal numbers where keys are apart": add(0, table(5, "n", "z", 30, 30)),
-		"L0: between two":                        {Removed: []LevelFile{{0, 9}}, Added: []LevelTable{{0, table(20, "a", "z", 20, 25)}}},
-		"deeper: in a gap":                       add(1, table(20, "ea", "ez", 1, 1)),
-		"deeper: replace in place":               {Removed: []LevelFile{{1, 3}}, Added: []LevelTable{{1, table(20, "f", "g", 1, 1)}, {1, table(21, "ga", "h", 1, 1)}}},
-		"remove and add one number in one level": {Removed: []LevelFile{{1, 3}}, Added: []LevelTable{{1, table(3, "f", "fa", 1, 1)}}},
+		"nothing":                                 {},
+		"L0: newer sequence numbers":              add(0, table(5, "a", "z", 31, 40)),
+		"L0: interleaved where keys are apart":    add(0, table(5, "n", "z", 30, 40)),
+		"L0: equal numbers where keys are apart":  add(0, table(5, "n", "z", 30, 30)),
+		"L0: between two":                         {Removed: []LevelFile{{0, 9}}, Added: []LevelTable{{0, table(20, "a", "z", 20, 25)}}},
+		"deeper: in a gap":                        add(1, table(20, "ea", "ez", 1, 1)),
+		"deeper: a range tombstone up to a table": add(1, ending(table(20, "ea", "", 1, 1), "f)")),
+		"deeper: a range tombstone without end":   add(1, ending(table(20, "q", "", 1, 1), ")")),
+		"L0: a range tombstone up to a table":     add(0, ending(table(20, "", "", 20, 29), "a)")),
+		"deeper: replace in place":                {Removed: []LevelFile{{1, 3}}, Added: []LevelTable{{1, table(20, "f", "g", 1, 1)}, {1, table(21, "ga", "h", 1, 1)}}},
+		"remove and add one number in one level":  {Removed: []LevelFile{{1, 3}}, Added: []LevelTable{{1, table(3, "f", "fa", 1, 1)}}},
 	} {
 		v := sample(t)
 		w, err := v.Apply(e)
@@ -169,6 +177,18 @@ func TestApplyAccepts(t *testing.T) {
 			t.Errorf("%s: %d tables, want %d", name, w.Tables(), want)
 		}
 	}
+}
+
+// ending gives a table another end, "z)" being exclusive and ")" none.
+func ending(m *TableMeta, end string) *TableMeta {
+	m.Largest, m.RangeDeletes = []byte(strings.TrimSuffix(end, ")")), 1
+	m.LargestExclusive, m.ToEnd = len(end) > 1, end == ")"
+	return m
+}
+
+// reaches reports whether a table goes on up to key.
+func reaches(m *TableMeta, key []byte) bool {
+	return m.ToEnd || string(m.Largest) > string(key) || string(m.Largest) == string(key) && !m.LargestExclusive
 }
 
 // naiveApply is Apply as its documentation says it, by brute force.
@@ -198,7 +218,7 @@ func naiveApply(v *Version, e *Edit) (levels [NumLevels][]*TableMeta, ok bool) {
 	for level, tables := range levels {
 		for _, a := range tables {
 			for _, b := range tables {
-				keysMeet := string(a.Smallest) <= string(b.Largest) && string(b.Smallest) <= string(a.Largest)
+				keysMeet := reaches(a, b.Smallest) && reaches(b, a.Smallest)
 				seqsMeet := a.SmallestSeq <= b.LargestSeq && b.SmallestSeq <= a.LargestSeq
 				if a != b && keysMeet && (level > 0 || seqsMeet) {
 					return levels, false
@@ -240,6 +260,12 @@ func randomEdit(rng *rand.Rand, v *Version, next keys.FileNum) *Edit {
 		seq := keys.SeqNum(rng.IntN(1000))
 		m := table(next, fmt.Sprintf("%03d", lo), fmt.Sprintf("%03d", hi), seq, seq+keys.SeqNum(rng.IntN(30)))
 		next++
+		switch rng.IntN(40) {
+		case 0:
+			ending(m, ")")
+		case 1, 2, 3, 4, 5, 6, 7:
+			ending(m, fmt.Sprintf("%03d0)", hi))
+		}
 		e.Added = append(e.Added, LevelTable{rng.IntN(NumLevels), m})
 	}
 	if len(all) > 0 && rng.IntN(10) == 0 { // a number that may be taken
@@ -287,11 +313,12 @@ func TestOverlapping(t *testing.T) {
 		}
 		next += 4
 		lo := fmt.Sprintf("%03d", rng.IntN(1000))[:rng.IntN(4)]
-		r := KeyRange{Lo: []byte(lo), Hi: fmt.Appendf(nil, "%s%d", lo, rng.IntN(1000)), ToEnd: rng.IntN(5) == 0}
+		r := KeyRange{Lo: []byte(lo), Hi: fmt.Appendf(nil, "%s%d", lo, rng.IntN(1000)), HiExclusive: rng.IntN(2) == 0, ToEnd: rng.IntN(5) == 0}
 		for level, tables := range v.Levels {
 			var want []*TableMeta
 			for _, m := range tables {
-				if string(m.Largest) >= lo && (r.ToEnd || bytes.Compare(m.Smallest, r.Hi) <= 0) {
+				c := bytes.Compare(m.Smallest, r.Hi)
+				if reaches(m, r.Lo) && (r.ToEnd || c < 0 || c == 0 && !r.HiExclusive) {
 					want = append(want, m)
 				}
 			}

@@ -18,7 +18,7 @@ import (
 //	|   |           |
 //	| v | count u32 | boundary | boundary | … |
 //	v: version, 1
-//	count: boundaries, at least 2
+//	count: boundaries, at least 1
 //
 // The boundaries ascend strictly. From each one on, up to the next, the
 // sequence numbers in it apply:
@@ -28,8 +28,8 @@ import (
 //	newest:  the first of them, 1 to 2^56 - 1
 //	step:    by how much the next is smaller, at least 1
 //
-// Two neighbours never have the same sequence numbers; the first boundary has
-// some, the last has none. Keys are whole: a table has few of them, compression
+// Two neighbours never have the same sequence numbers, and the first boundary
+// has some. Those of the last, if it has any, apply without end. Keys are whole: a table has few of them, compression
 // of the block takes care of what they share, and what is decoded is never
 // larger than a small multiple of what was read.
 const (
@@ -66,21 +66,21 @@ func Decode(payload []byte) (*Set, error) {
 		r.Fail("range tombstone version", formatVersion, v)
 	}
 	count := r.Uint32("range tombstone boundaries")
-	if most := r.Len() / minBoundaryLen; count < 2 || uint64(count) > uint64(most) {
-		r.Fail("range tombstone boundaries", fmt.Sprintf("2 to %d", most), count)
+	if most := r.Len() / minBoundaryLen; count == 0 || uint64(count) > uint64(most) {
+		r.Fail("range tombstone boundaries", fmt.Sprintf("1 to %d", most), count)
 	}
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
 	s := &Set{keyEnds: make([]int, 0, count), seqEnds: make([]int, 0, count)}
 	var seqs []keys.SeqNum
-	for i := range int(count) {
+	for range count {
 		key := r.LenBytes("range tombstone boundary")
 		seqs = readSeqs(r, seqs[:0])
 		if r.Err() != nil {
 			break
 		}
-		s.check(r, key, seqs, i == int(count)-1)
+		s.check(r, key, seqs)
 		s.add(key, seqs)
 	}
 	if r.Len() > 0 {
@@ -118,7 +118,7 @@ func readSeqs(r *codec.Reader, dst []keys.SeqNum) []keys.SeqNum {
 }
 
 // check fails r unless a boundary keeps the invariants of a Set.
-func (s *Set) check(r *codec.Reader, key []byte, seqs []keys.SeqNum, last bool) {
+func (s *Set) check(r *codec.Reader, key []byte, seqs []keys.SeqNum) {
 	n := s.Len()
 	if n > 0 && bytes.Compare(s.boundary(n-1), key) >= 0 {
 		r.Fail("range tombstone boundary", fmt.Sprintf("one after %q", s.boundary(n-1)), fmt.Sprintf("%q", key))
@@ -129,8 +129,5 @@ func (s *Set) check(r *codec.Reader, key []byte, seqs []keys.SeqNum, last bool) 
 	}
 	if slices.Equal(previous, seqs) {
 		r.Fail("range tombstone sequence numbers", "others than before the boundary", fmt.Sprint(seqs))
-	}
-	if last && len(seqs) > 0 {
-		r.Fail("range tombstone sequence numbers", "none after the last boundary", fmt.Sprint(seqs))
 	}
 }

@@ -29,19 +29,24 @@ import (
 	"sievedb/internal/keys"
 )
 
-// Tombstone is one range tombstone: user keys Start <= key < End. It hides
-// nothing, and is dropped wherever it is met, unless Start < End and Seq > 0.
-// The slices belong to whoever made it.
+// Tombstone is one range tombstone: user keys Start <= key < End. A nil End is
+// no bound: it cannot be given as a key, for after every key comes another. A
+// tombstone hides nothing, and is dropped wherever it is met, unless Start <
+// End and Seq > 0. The slices belong to whoever made it.
 type Tombstone struct {
 	Start, End []byte
 	Seq        keys.SeqNum
 }
 
 // hides reports whether t can hide an entry.
-func (t Tombstone) hides() bool { return t.Seq > 0 && bytes.Compare(t.Start, t.End) < 0 }
+func (t Tombstone) hides() bool { return t.Seq > 0 && isAfter(t.End, t.Start) }
+
+// isAfter reports whether an end, which may be nil, comes after key.
+func isAfter(end, key []byte) bool { return end == nil || bytes.Compare(end, key) > 0 }
 
 // Span is a range of user keys, Start <= key < End, throughout which the same
-// tombstones apply. Seqs are their sequence numbers, descending and never empty.
+// tombstones apply; a nil End is no bound. Seqs are their sequence numbers,
+// descending and never empty.
 type Span struct {
 	Start, End []byte
 	Seqs       []keys.SeqNum

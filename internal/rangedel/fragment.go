@@ -28,14 +28,16 @@ func Fragment(tombstones []Tombstone, snapshots []keys.SeqNum) []Span {
 		}
 	}
 	slices.SortFunc(s.byStart, func(a, b Tombstone) int { return bytes.Compare(a.Start, b.Start) })
-	byEnd := slices.Clone(s.byStart)
+	byEnd := slices.DeleteFunc(slices.Clone(s.byStart), func(t Tombstone) bool { return t.End == nil })
 	slices.SortFunc(byEnd, func(a, b Tombstone) int { return bytes.Compare(a.End, b.End) })
 
-	next := 0 // the tombstones before it in byStart have begun
-	for ended := 0; ended < len(byEnd); {
-		at := byEnd[ended].End
-		if next < len(s.byStart) && bytes.Compare(s.byStart[next].Start, at) < 0 {
+	next, ended := 0, 0 // those before them in byStart and byEnd have begun, and ended
+	for next < len(s.byStart) || ended < len(byEnd) {
+		var at []byte
+		if ended == len(byEnd) || next < len(s.byStart) && bytes.Compare(s.byStart[next].Start, byEnd[ended].End) < 0 {
 			at = s.byStart[next].Start
+		} else {
+			at = byEnd[ended].End
 		}
 		for ; next < len(s.byStart) && bytes.Equal(s.byStart[next].Start, at); next++ {
 			i := s.touch(s.byStart[next].Seq)
@@ -46,6 +48,7 @@ func Fragment(tombstones []Tombstone, snapshots []keys.SeqNum) []Span {
 		}
 		s.settle(at)
 	}
+	s.emit(nil) // those without an end
 	return s.spans
 }
 
@@ -87,7 +90,7 @@ func (s *sweep) settle(at []byte) {
 	for _, i := range s.touched {
 		st := &s.stripes[i]
 		st.touched = false
-		for len(st.heap) > 0 && bytes.Compare(s.byStart[st.heap[0]].End, at) <= 0 {
+		for len(st.heap) > 0 && !isAfter(s.byStart[st.heap[0]].End, at) {
 			st.pop(s.byStart)
 		}
 		var newest keys.SeqNum
@@ -107,7 +110,8 @@ func (s *sweep) settle(at []byte) {
 	s.touched = s.touched[:0]
 }
 
-// emit ends the span that began at from, and lets the next begin.
+// emit ends the span that began at from, if there is one, and lets the next
+// begin.
 func (s *sweep) emit(at []byte) {
 	if len(s.active) > 0 {
 		first := len(s.seqs)
@@ -180,7 +184,7 @@ func AppendTombstones(dst []Tombstone, spans []Span) []Tombstone {
 // is no bound. The result keeps lo and hi, and shares what it can with spans,
 // which stay as they are. It takes O(log n + result).
 func Truncate(spans []Span, lo, hi []byte) []Span {
-	first := sort.Search(len(spans), func(i int) bool { return bytes.Compare(spans[i].End, lo) > 0 })
+	first := sort.Search(len(spans), func(i int) bool { return isAfter(spans[i].End, lo) })
 	end := len(spans)
 	if hi != nil {
 		end = sort.Search(len(spans), func(i int) bool { return bytes.Compare(spans[i].Start, hi) >= 0 })
@@ -192,7 +196,7 @@ func Truncate(spans []Span, lo, hi []byte) []Span {
 	if bytes.Compare(out[0].Start, lo) < 0 {
 		out[0].Start = lo
 	}
-	if last := &out[len(out)-1]; hi != nil && bytes.Compare(last.End, hi) > 0 {
+	if last := &out[len(out)-1]; hi != nil && isAfter(last.End, hi) {
 		last.End = hi
 	}
 	return out
@@ -201,8 +205,9 @@ func Truncate(spans []Span, lo, hi []byte) []Span {
 // Elide returns spans without the sequence numbers that have nothing left to
 // hide: those up to oldest, the oldest snapshot (keys.MaxSeqNum if there is
 // none), where nothingBelow reports that no table outside the compaction can
-// hold an older entry in lo <= key < hi. It is called with ascending ranges, at
-// most once a span. The spans given stay as they are (invariant 21).
+// hold an older entry in lo <= key < hi, a nil hi being no bound. It is called
+// with ascending ranges, at most once a span. The spans given stay as they are
+// (invariant 21).
 //
 // The points of the compaction must be merged against the spans from before:
 // what an elided tombstone hides has to go together with it.

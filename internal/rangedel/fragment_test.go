@@ -33,6 +33,12 @@ func TestFragment(t *testing.T) {
 		{name: "a change in the older stripe only", in: "a-z9 c-d3", snapshots: []keys.SeqNum{4}, want: "a-c9 c-d9,3 d-z9"},
 		{name: "two change at one key", in: "a-c9 c-z8 a-c3 c-z2", snapshots: []keys.SeqNum{4}, want: "a-c9,3 c-z8,2"},
 		{name: "one ends as an equal one begins", in: "a-c9 a-z3 c-f9", snapshots: []keys.SeqNum{4}, want: "a-f9,3 f-z3"},
+		{name: "no end", in: "c-~5", want: "c-~5"},
+		{name: "no end over one with", in: "a-f5 c-~7", want: "a-c5 c-~7"},
+		{name: "no end under one with", in: "a-~5 c-f7", want: "a-c5 c-f7 f-~5"},
+		{name: "two without end", in: "a-~5 c-~7", want: "a-c5 c-~7"},
+		{name: "the older without end later", in: "a-~7 c-~5", want: "a-~7"},
+		{name: "no end, and a snapshot between", in: "a-~5 c-~7 b-d9", snapshots: []keys.SeqNum{6}, want: "a-b5 b-d9,5 d-~7,5"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := show(Fragment(parse(t, test.in), test.snapshots)); got != test.want {
@@ -55,7 +61,7 @@ func randomSnapshots(rnd *rand.Rand, limit int) (out []keys.SeqNum) {
 func checkSpans(t *testing.T, spans []Span) {
 	t.Helper()
 	for i, s := range spans {
-		if bytes.Compare(s.Start, s.End) >= 0 || len(s.Seqs) == 0 {
+		if !isAfter(s.End, s.Start) || len(s.Seqs) == 0 {
 			t.Fatalf("span %d of %s", i, show(spans))
 		}
 		for j := 1; j < len(s.Seqs); j++ {
@@ -67,7 +73,7 @@ func checkSpans(t *testing.T, spans []Span) {
 			continue
 		}
 		c := bytes.Compare(spans[i-1].End, s.Start)
-		if c > 0 || c == 0 && slices.Equal(spans[i-1].Seqs, s.Seqs) {
+		if spans[i-1].End == nil || c > 0 || c == 0 && slices.Equal(spans[i-1].Seqs, s.Seqs) {
 			t.Fatalf("span %d of %s: overlaps the one before or continues it", i, show(spans))
 		}
 	}
@@ -170,6 +176,10 @@ func TestTruncate(t *testing.T) {
 			t.Errorf("[%s, %s): %q, want %q", test.lo, test.hi, got, test.want)
 		}
 	}
+	open := Fragment(parse(t, "b-e5 d-~7"), nil)
+	if got := show(Truncate(open, []byte("c"), []byte("f"))) + " " + show(Truncate(open, []byte("x"), nil)); got != "c-d5 d-f7 x-~7" {
+		t.Errorf("of what has no end: %q", got)
+	}
 	if got := show(Truncate(spans, nil, []byte{})); got != "" {
 		t.Errorf("before the empty key: %q", got)
 	}
@@ -217,6 +227,10 @@ func TestElide(t *testing.T) {
 				t.Errorf("the spans given became %q", show(spans))
 			}
 		})
+	}
+	open := Fragment(parse(t, "a-f3 d-~5"), nil)
+	if got := show(Elide(open, 9, func(lo, hi []byte) bool { return hi == nil })); got != "a-d3" {
+		t.Errorf("what has no end: %q", got)
 	}
 	joined := Elide([]Span{
 		{[]byte("a"), []byte("b"), []keys.SeqNum{9, 3}}, {[]byte("b"), []byte("c"), []keys.SeqNum{9, 2}},

@@ -71,13 +71,16 @@ func (l *Log) Add(t Tombstone) error {
 	}
 	n := len(next.tombstones)
 	if n > 0 && t.Seq <= next.tombstones[n-1].Seq {
-		return fmt.Errorf("rangedel: add range tombstone [%q, %q): sequence number %d after %d",
+		return fmt.Errorf("rangedel: add range tombstone [%.64q, %.64q): sequence number %d after %d",
 			t.Start, t.End, t.Seq, next.tombstones[n-1].Seq)
 	}
 	if n >= maxTombstones {
-		return fmt.Errorf("rangedel: add range tombstone [%q, %q): the log has %d already", t.Start, t.End, n)
+		return fmt.Errorf("rangedel: add range tombstone [%.64q, %.64q): the log has %d already", t.Start, t.End, n)
 	}
-	t.Start, t.End = l.keep(&next, t.Start), l.keep(&next, t.End)
+	t.Start = l.keep(&next, t.Start)
+	if t.End != nil {
+		t.End = l.keep(&next, t.End)
+	}
 	next.tombstones = append(next.tombstones, t)
 	if n++; n%leafLen == 0 {
 		next.grow(n)

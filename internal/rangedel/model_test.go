@@ -16,7 +16,7 @@ type model []Tombstone
 
 func (m model) covering(key []byte, snapshot keys.SeqNum) (seq keys.SeqNum) {
 	for _, t := range m {
-		if bytes.Compare(t.Start, key) <= 0 && bytes.Compare(key, t.End) < 0 && t.Seq <= snapshot {
+		if bytes.Compare(t.Start, key) <= 0 && isAfter(t.End, key) && t.Seq <= snapshot {
 			seq = max(seq, t.Seq)
 		}
 	}
@@ -41,13 +41,17 @@ var universe = func() (all [][]byte) {
 func randomKey(rnd *rand.Rand) []byte { return universe[rnd.IntN(len(universe))] }
 
 // randomTombstones returns n tombstones with the sequence numbers from first
-// on. Some hide nothing.
+// on. Some hide nothing, some have no end.
 func randomTombstones(rnd *rand.Rand, n int, first keys.SeqNum) []Tombstone {
 	var out []Tombstone
 	for i := range n {
 		a := rnd.IntN(len(universe))
 		b := a + rnd.IntN(1+rnd.IntN(1+len(universe)-a)) - 1
-		out = append(out, Tombstone{Start: universe[a], End: universe[max(b, 0)], Seq: first + keys.SeqNum(i)})
+		end := universe[max(b, 0)]
+		if rnd.IntN(12) == 0 {
+			end = nil
+		}
+		out = append(out, Tombstone{Start: universe[a], End: end, Seq: first + keys.SeqNum(i)})
 	}
 	return out
 }
@@ -56,7 +60,10 @@ func randomTombstones(rnd *rand.Rand, n int, first keys.SeqNum) []Tombstone {
 func prefixed(prefix string, tombstones []Tombstone) []Tombstone {
 	out := slices.Clone(tombstones)
 	for i, t := range out {
-		out[i].Start, out[i].End = append([]byte(prefix), t.Start...), append([]byte(prefix), t.End...)
+		out[i].Start = append([]byte(prefix), t.Start...)
+		if t.End != nil {
+			out[i].End = append([]byte(prefix), t.End...)
+		}
 	}
 	return out
 }
@@ -103,7 +110,7 @@ func checkStretch(t *testing.T, what string, st Stretch, m model, key []byte, sn
 	}
 }
 
-// parse reads tombstones such as "a-d5 c-f7".
+// parse reads tombstones such as "a-d5 c-f7 b-~9"; that last one has no end.
 func parse(t *testing.T, s string) (out []Tombstone) {
 	t.Helper()
 	for field := range strings.FieldsSeq(s) {
@@ -111,7 +118,11 @@ func parse(t *testing.T, s string) (out []Tombstone) {
 		if _, err := fmt.Sscan(field[3:], &seq); err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, Tombstone{Start: []byte(field[:1]), End: []byte(field[2:3]), Seq: keys.SeqNum(seq)})
+		tombstone := Tombstone{Start: []byte(field[:1]), End: []byte(field[2:3]), Seq: keys.SeqNum(seq)}
+		if field[2] == '~' {
+			tombstone.End = nil
+		}
+		out = append(out, tombstone)
 	}
 	return out
 }
@@ -121,7 +132,11 @@ func show(spans []Span) string {
 	var out []string
 	for _, s := range spans {
 		seqs := strings.Trim(strings.ReplaceAll(fmt.Sprint(s.Seqs), " ", ","), "[]")
-		out = append(out, fmt.Sprintf("%s-%s%s", s.Start, s.End, seqs))
+		end := string(s.End)
+		if s.End == nil {
+			end = "~"
+		}
+		out = append(out, fmt.Sprintf("%s-%s%s", s.Start, end, seqs))
 	}
 	return strings.Join(out, " ")
 }
@@ -141,6 +156,7 @@ var shapes = []struct {
 	{"from the first", func(i int) (int, int) { return 0, i + 1 }, 1},
 	{"staircase", func(i int) (int, int) { return i, i + 1000 }, many},
 	{"descending staircase", func(i int) (int, int) { return many - i, many - i + 1000 }, many},
+	{"without end", func(i int) (int, int) { return i, -1 }, many},
 	{"apart", func(i int) (int, int) { return 2 * i, 2*i + 1 }, many},
 	{"shuffled staircase", func(i int) (int, int) { j := i * 77_777 % many; return 3 * j, 3*j + 50 }, 0},
 }
@@ -150,6 +166,9 @@ func tombstonesOf(key func(i int) (start, end int)) []Tombstone {
 	for i := range out {
 		start, end := key(i)
 		out[i] = Tombstone{Start: fmt.Appendf(nil, "key-%08d", start), End: fmt.Appendf(nil, "key-%08d", end), Seq: keys.SeqNum(i + 1)}
+		if end < 0 {
+			out[i].End = nil
+		}
 	}
 	return out
 }

@@ -17,7 +17,7 @@ type node struct {
 
 // steps says which tombstone is the newest from each boundary on, up to the
 // next. Boundaries ascend strictly; neighbours in tops differ; the first is not
-// zero, the last is.
+// zero, and the last is unless a tombstone has no end.
 type steps struct {
 	ats  []uint32 // boundaries: twice the position of a tombstone, plus one for its end
 	tops []uint32 // the position of the newest tombstone, plus one; zero is none
@@ -38,6 +38,9 @@ func (s *logState) leaf(from, to int) *node {
 func (s *logState) fold(from, to int) steps {
 	if to-from == 1 {
 		i := uint32(from)
+		if s.tombstones[from].End == nil {
+			return steps{ats: []uint32{2 * i}, tops: []uint32{i + 1}}
+		}
 		return steps{ats: []uint32{2 * i, 2*i + 1}, tops: []uint32{i + 1, 0}}
 	}
 	mid := (from + to) / 2
@@ -180,7 +183,7 @@ func (q *question) list(tombstones []Tombstone) bool {
 		case t.Seq > q.snapshot:
 		case !q.reached(t.Start):
 			st.End = t.Start
-		case q.reached(t.End):
+		case t.End != nil && q.reached(t.End):
 			st.Start = t.End
 		default:
 			st = Stretch(*t)

@@ -16,9 +16,10 @@ import (
 // to the next, a list of sequence numbers applies. Thus one search finds both
 // what covers a key and how far nothing does.
 //
-//  1. Boundaries ascend strictly; there are at least two.
+//  1. Boundaries ascend strictly; there is one at least.
 //  2. Each list descends strictly and differs from the one before it.
-//  3. The first list is not empty; the last one is.
+//  3. The first list is not empty; the last one is, unless a tombstone has no
+//     end.
 type Set struct {
 	prefix   []byte        // what all boundaries begin with
 	heads    []uint64      // keys.Prefix8 of each boundary after prefix
@@ -43,7 +44,9 @@ func NewSet(spans []Span) *Set {
 	if len(spans) == 0 {
 		return nil
 	}
-	s.add(spans[len(spans)-1].End, nil)
+	if end := spans[len(spans)-1].End; end != nil {
+		s.add(end, nil)
+	}
 	s.finish()
 	return s
 }
@@ -169,12 +172,19 @@ func (s *Set) search(p place) int {
 }
 
 // Bounds returns the first user key that is covered and the end, exclusive, of
-// what is; nil and nil if there are no tombstones.
-func (s *Set) Bounds() (start, end []byte) {
-	if s == nil {
-		return nil, nil
+// what is, nil if it has none. Requires: s is not nil.
+func (s *Set) Bounds() (start, end []byte) { return s.boundary(0), s.end(s.Len() - 1) }
+
+// end returns where the tombstones of list i end, or of the last one before it if
+// it is empty; nil is nowhere.
+func (s *Set) end(i int) []byte {
+	if len(s.list(i)) == 0 {
+		return s.boundary(i)
 	}
-	return s.boundary(0), s.boundary(s.Len() - 1)
+	if i+1 == s.Len() {
+		return nil
+	}
+	return s.boundary(i + 1)
 }
 
 // Largest returns the largest sequence number, zero if there are no tombstones.
@@ -185,8 +195,8 @@ func (s *Set) Largest() keys.SeqNum {
 	return slices.Max(s.seqs)
 }
 
-// Len returns the number of boundaries: one more than that of the spans and
-// the gaps between them, zero if there are no tombstones.
+// Len returns the number of boundaries: one more than that of the spans with
+// an end and the gaps between them, zero if there are no tombstones.
 func (s *Set) Len() int {
 	if s == nil {
 		return 0
@@ -208,7 +218,7 @@ func (s *Set) Spans() []Span {
 	var spans []Span
 	for i := range s.Len() {
 		if seqs := s.list(i); len(seqs) > 0 {
-			spans = append(spans, Span{Start: s.boundary(i), End: s.boundary(i + 1), Seqs: seqs})
+			spans = append(spans, Span{Start: s.boundary(i), End: s.end(i), Seqs: seqs})
 		}
 	}
 	return spans

@@ -67,8 +67,7 @@ func TestEmptySet(t *testing.T) {
 		t.Error("an empty set or run is not nil")
 	}
 	var s *Set
-	start, end := s.Bounds()
-	if s.Covering([]byte("k"), 9) != 0 || s.Len() != 0 || s.SizeBytes() != 0 || s.Largest() != 0 || start != nil || end != nil || s.Spans() != nil {
+	if s.Covering([]byte("k"), 9) != 0 || s.Len() != 0 || s.SizeBytes() != 0 || s.Largest() != 0 || s.Spans() != nil {
 		t.Error("a nil set has something")
 	}
 	for name, source := range map[string]Source{"set": s, "run": (*Run)(nil), "log": &Log{}} {
@@ -85,6 +84,10 @@ func TestSetAccounts(t *testing.T) {
 	start, end := s.Bounds()
 	if string(start) != "b" || string(end) != "k" || s.Len() != 6 || s.Largest() != 7 {
 		t.Errorf("[%s, %s), %d boundaries, largest %d", start, end, s.Len(), s.Largest())
+	}
+	s = NewSet(Fragment(parse(t, "b-e5 d-~7"), nil))
+	if start, end := s.Bounds(); string(start) != "b" || end != nil || s.Len() != 2 {
+		t.Errorf("[%s, %s), %d boundaries", start, end, s.Len())
 	}
 	in := tombstonesOf(func(i int) (int, int) { return i, i + 1000 })
 	s = NewSet(Fragment(in, nil))

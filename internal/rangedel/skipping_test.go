@@ -29,7 +29,10 @@ func write(rnd *rand.Rand, n int, first keys.SeqNum) (h history) {
 		switch rnd.IntN(6) {
 		case 0:
 			end := randomUserKey(rnd)
-			if bytes.Compare(key, end) < 0 {
+			if rnd.IntN(5) == 0 {
+				end = nil
+			}
+			if end == nil || bytes.Compare(key, end) < 0 {
 				h.tombstones = append(h.tombstones, rangedel.Tombstone{Start: key, End: end, Seq: seq})
 			}
 		case 1:
@@ -67,7 +70,7 @@ func (h history) source(t *testing.T, rnd *rand.Rand, all []keys.SeqNum) rangede
 func (h history) hidden(k keys.InternalKey, snapshot keys.SeqNum) bool {
 	for _, t := range h.tombstones {
 		if t.Seq <= snapshot && t.Seq > k.Trailer.SeqNum() &&
-			bytes.Compare(t.Start, k.UserKey) <= 0 && bytes.Compare(k.UserKey, t.End) < 0 {
+			bytes.Compare(t.Start, k.UserKey) <= 0 && (t.End == nil || bytes.Compare(k.UserKey, t.End) < 0) {
 			return true
 		}
 	}

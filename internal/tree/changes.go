@@ -2,17 +2,21 @@ package tree
 
 import (
 	"bytes"
+	"slices"
 	"sync"
 
 	"sievedb/internal/iter"
 	"sievedb/internal/keys"
+	"sievedb/internal/manifest"
+	"sievedb/internal/rangedel"
 	"sievedb/memtable"
 	"sievedb/sstable"
 )
 
-// Changes answers whether a key or a range of keys got a version, published or
-// not, that is newer than After, which is how a transaction is validated. A
-// snapshot at After must be registered, or compactions may hide the answer.
+// Changes answers whether a key or a range of keys got a version, or was covered
+// by a range tombstone, published or not, that is newer than After, which is how a
+// transaction is validated. A snapshot up to After must be registered, or
+// compactions may hide the answer.
 type Changes struct {
 	After keys.SeqNum
 	// Tables says whether tables count as well as memtables. Without them no
@@ -25,8 +29,8 @@ type Changes struct {
 // Key reports whether key, whose filter.Hash is hash, got a version.
 func (c Changes) Key(s *State, key []byte, hash uint64) (bool, error) {
 	for m := range s.memtables {
-		if _, tr, ok := m.Get(key, hash, keys.MaxSeqNum); ok {
-			return tr.SeqNum() > c.After, nil
+		if seq, ok := m.NewestSeq(key, hash); ok {
+			return seq > c.After, nil
 		}
 	}
 	if !c.Tables {
@@ -35,6 +39,9 @@ func (c Changes) Key(s *State, key []byte, hash uint64) (bool, error) {
 	for t := range s.All() {
 		if t.Meta.LargestSeq <= c.After || !t.covers(key) {
 			continue
+		}
+		if t.rangeDels.Covering(key, keys.MaxSeqNum) > c.After {
+			return true, nil
 		}
 		if may, _ := t.Reader.MayContain(hash); !may {
 			continue
@@ -48,12 +55,14 @@ func (c Changes) Key(s *State, key []byte, hash uint64) (bool, error) {
 }
 
 // Range reports whether a key in [lo, hi] got a version, and which. toEnd says
-// that there is no upper end.
+// that there is no upper end. A range tombstone counts whether there was anything
+// under it or not.
 func (c Changes) Range(s *State, lo, hi []byte, toEnd bool) (key []byte, changed bool, err error) {
+	span := manifest.KeyRange{Lo: lo, Hi: hi, ToEnd: toEnd}
 	look := func(it iter.Iterator) {
 		for ok := it.SeekGE(lo, keys.SeekTrailer(keys.MaxSeqNum)); ok && !changed; ok = it.Next() {
 			k := it.Key()
-			if !toEnd && bytes.Compare(k.UserKey, hi) > 0 {
+			if span.EndsBefore(k.UserKey) {
 				break
 			}
 			if k.Trailer.SeqNum() > c.After {
@@ -65,19 +74,69 @@ func (c Changes) Range(s *State, lo, hi []byte, toEnd bool) (key []byte, changed
 		}
 	}
 	for m := range s.memtables {
-		if m.LargestSeq() > c.After {
-			look(m.NewIter(c.CommitLock, keys.MaxSeqNum))
+		if m.LargestSeq() <= c.After {
+			continue
 		}
+		if key := c.inLog(m.RangeDeletes(), span); key != nil {
+			return key, true, nil
+		}
+		look(m.NewIter(c.CommitLock, keys.MaxSeqNum))
 	}
 	if !c.Tables {
 		return key, changed, err
 	}
 	for t := range s.All() {
-		if t.Meta.LargestSeq > c.After && bytes.Compare(t.Meta.Largest, lo) >= 0 && (toEnd || bytes.Compare(t.Meta.Smallest, hi) <= 0) {
+		if t.Meta.LargestSeq <= c.After || !span.Overlaps(t.Meta.KeyRange()) {
+			continue
+		}
+		if key := c.inSet(t.rangeDels, span); key != nil {
+			return key, true, nil
+		}
+		if t.largestPoint > c.After {
 			look(t.Reader.NewIter(sstable.IterOptions{}))
 		}
 	}
 	return key, changed, err
+}
+
+// inLog returns a key of r that a range tombstone newer than After covers, nil if
+// there is none. log may be nil.
+func (c Changes) inLog(log *rangedel.Log, r manifest.KeyRange) []byte {
+	if log == nil {
+		return nil
+	}
+	for _, t := range slices.Backward(log.All()) {
+		if t.Seq <= c.After {
+			break // as all before it
+		}
+		if o := (manifest.KeyRange{Lo: t.Start, Hi: t.End, HiExclusive: true, ToEnd: t.End == nil}); r.Overlaps(o) {
+			return within(r.Lo, t.Start)
+		}
+	}
+	return nil
+}
+
+// inSet is inLog for the range tombstones of a table.
+func (c Changes) inSet(set *rangedel.Set, r manifest.KeyRange) []byte {
+	for at := r.Lo; set != nil && !r.EndsBefore(at); {
+		st := set.StretchAt(at, keys.MaxSeqNum)
+		if st.Seq > c.After {
+			return within(r.Lo, at)
+		}
+		if st.End == nil {
+			break
+		}
+		at = st.End
+	}
+	return nil
+}
+
+// within returns a copy of the later of two keys, which is not nil.
+func within(lo, start []byte) []byte {
+	if bytes.Compare(lo, start) < 0 {
+		lo = start
+	}
+	return append([]byte{}, lo...)
 }
 
 // memtables yields the memtables, newest first.

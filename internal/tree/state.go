@@ -17,16 +17,11 @@
 package tree
 
 import (
-	"bytes"
 	"errors"
-	"sync"
 	"sync/atomic"
 
-	"sievedb/internal/iter"
-	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
 	"sievedb/memtable"
-	"sievedb/sstable"
 )
 
 // State is one read state.
@@ -38,6 +33,8 @@ type State struct {
 	Runs       []Run    // of the levels below that hold tables, ascending
 	// IgnoreFilters has lookups ask no filter. Set before the state is used.
 	IgnoreFilters bool
+
+	ranged *ranged // nil if no table has range tombstones
 
 	refs atomic.Int32
 }
@@ -62,6 +59,7 @@ func NewState(mutable *memtable.Table, immutables []*memtable.Table, v *manifest
 			s.Runs = append(s.Runs, newRun(placed))
 		}
 	}
+	s.ranged = newRanged(s)
 	s.refs.Store(1)
 	return s
 }
@@ -69,7 +67,7 @@ func NewState(mutable *memtable.Table, immutables []*memtable.Table, v *manifest
 // WithMemtables returns a state over the same tables and other memtables, with
 // one reference, the caller's.
 func (s *State) WithMemtables(mutable *memtable.Table, immutables []*memtable.Table) *State {
-	n := &State{Mutable: mutable, Immutables: immutables, Version: s.Version, L0: s.L0, Runs: s.Runs}
+	n := &State{Mutable: mutable, Immutables: immutables, Version: s.Version, L0: s.L0, Runs: s.Runs, ranged: s.ranged}
 	for t := range n.All() {
 		t.life.refs.Add(1)
 	}
@@ -120,75 +118,4 @@ func (s *State) All() func(yield func(*Table) bool) {
 			}
 		}
 	}
-}
-
-// IterOptions says what NewIters opens.
-type IterOptions struct {
-	// Lower and Upper bound the user keys that will be asked for: Lower <= key
-	// < Upper, a nil Upper being none. Tables beyond are left out.
-	Lower, Upper []byte
-	Snapshot     keys.SeqNum
-	CommitLock   sync.Locker // for a clone of the mutable memtable
-	Stats        *sstable.IterStats
-}
-
-// NewIters returns internal iterators over every part of the state, newest
-// first, to be merged. The caller holds a reference until they are closed.
-func (s *State) NewIters(o IterOptions) []iter.Iterator {
-	inputs := make([]iter.Iterator, 0, 1+len(s.Immutables)+len(s.L0)+len(s.Runs))
-	if !s.Mutable.Empty() {
-		inputs = append(inputs, s.Mutable.NewIter(o.CommitLock, o.Snapshot))
-	}
-	for _, m := range s.Immutables {
-		inputs = append(inputs, m.NewIter(o.CommitLock, o.Snapshot))
-	}
-	opts := sstable.IterOptions{Stats: o.Stats}
-	for _, t := range s.L0 {
-		if bytes.Compare(t.Meta.Largest, o.Lower) >= 0 && (o.Upper == nil || bytes.Compare(t.Meta.Smallest, o.Upper) < 0) {
-			inputs = append(inputs, t.Reader.NewIter(opts))
-		}
-	}
-	for i := range s.Runs {
-		r := &s.Runs[i]
-		lo, _ := r.search(o.Lower)
-		hi := len(r.Tables)
-		if o.Upper != nil {
-			hi, _ = r.search(o.Upper)
-			if hi < len(r.Tables) && bytes.Compare(r.Tables[hi].Meta.Smallest, o.Upper) < 0 {
-				hi++
-			}
-		}
-		if lo < hi {
-			inputs = append(inputs, iter.NewConcat(&runTables{run: r, lo: lo, hi: hi, opts: opts}))
-		}
-	}
-	return inputs
-}
-
-// TableIters returns internal iterators over tables of one level, newest first
-// in level 0 and as one elsewhere. The caller holds a reference until they are
-// closed.
-func (s *State) TableIters(level int, metas []*manifest.TableMeta, o sstable.IterOptions) []iter.Iterator {
-	if len(metas) == 0 {
-		return nil
-	}
-	byNum := make(map[keys.FileNum]*Table)
-	for t := range s.All() {
-		if t.Level == level {
-			byNum[t.Meta.FileNum] = t
-		}
-	}
-	tables := make([]*Table, len(metas))
-	for i, m := range metas {
-		tables[i] = byNum[m.FileNum]
-	}
-	if level > 0 {
-		run := newRun(tables)
-		return []iter.Iterator{iter.NewConcat(&runTables{run: &run, hi: len(tables), opts: o})}
-	}
-	inputs := make([]iter.Iterator, len(tables))
-	for i, t := range tables {
-		inputs[i] = t.Reader.NewIter(o)
-	}
-	return inputs
 }

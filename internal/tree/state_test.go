@@ -1,7 +1,6 @@
 package tree
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +13,7 @@ import (
 	"sievedb/internal/iter"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/rangedel"
 	"sievedb/memtable"
 	"sievedb/sstable"
 	"sievedb/vfs"
@@ -35,21 +35,32 @@ func TestRunSearch(t *testing.T) {
 		slices.Sort(ks)
 		ks = slices.Compact(ks)
 		var tables []*Table
-		for i := 0; i+3 < len(ks); i += 5 { // gaps between the tables
-			tables = append(tables, &Table{Meta: &manifest.TableMeta{Smallest: []byte(ks[i]), Largest: []byte(ks[i+3])}})
+		for i := 0; i+3 < len(ks); i += 5 - rng.IntN(3) { // gaps between the tables, mostly
+			m := &manifest.TableMeta{Smallest: []byte(ks[i]), Largest: []byte(ks[i+2])}
+			if rng.IntN(2) == 0 {
+				m.Largest, m.LargestExclusive = []byte(ks[i+3]), true
+			}
+			tables = append(tables, &Table{Meta: m})
+		}
+		if prefix != "a" {
+			last := tables[len(tables)-1].Meta
+			last.Largest, last.LargestExclusive, last.ToEnd = nil, false, true
 		}
 		run := newRun(tables)
 		probes := append(slices.Clone(ks), "", "a", "https://", "https://example.org", "https://example.orf", "zzz")
 		for _, k := range probes {
 			for _, key := range [][]byte{[]byte(k), []byte(k + "\x00"), []byte(k + "m")} {
 				want := 0
-				for want < len(tables) && bytes.Compare(tables[want].Meta.Largest, key) < 0 {
+				for want < len(tables) && tables[want].Meta.KeyRange().EndsBefore(key) {
 					want++
 				}
 				if got, _ := run.search(key); got != want {
 					t.Fatalf("search(%q) = %d, want %d", key, got, want)
 				}
 				var wantTable *Table
+				if want < len(tables) && tables[want].covers(key) != tables[want].Meta.KeyRange().Contains(key) {
+					t.Fatalf("covers(%q) differs from that of %v", key, tables[want].Meta.KeyRange())
+				}
 				if want < len(tables) && tables[want].covers(key) {
 					wantTable = tables[want]
 				}
@@ -83,7 +94,7 @@ type entry struct {
 	key   string
 	seq   keys.SeqNum
 	kind  keys.Kind
-	value string
+	value string // of a range delete its end, "~" being none
 }
 
 func put(key string, seq keys.SeqNum) entry {
@@ -92,7 +103,17 @@ func put(key string, seq keys.SeqNum) entry {
 
 func del(key string, seq keys.SeqNum) entry { return entry{key, seq, keys.KindDelete, ""} }
 
-// add writes a table of entries, which are sorted, into level.
+func delRange(lo, hi string, seq keys.SeqNum) entry { return entry{lo, seq, keys.KindRangeDelete, hi} }
+
+func (e entry) end() []byte {
+	if e.value == "~" {
+		return nil
+	}
+	return []byte(e.value)
+}
+
+// add writes a table of entries, which are sorted but for range deletes, into
+// level.
 func (b *builder) add(level int, bitsPerKey uint32, entries ...entry) *Table {
 	b.t.Helper()
 	num := b.nextFile
@@ -102,10 +123,18 @@ func (b *builder) add(level int, bitsPerKey uint32, entries ...entry) *Table {
 		b.t.Fatal(err)
 	}
 	w := sstable.NewWriter(f, sstable.WriterOptions{FileNum: num, FilterMillibits: 1000 * bitsPerKey})
+	var tombstones []rangedel.Tombstone
 	for _, e := range entries {
+		if e.kind == keys.KindRangeDelete {
+			tombstones = append(tombstones, rangedel.Tombstone{Start: []byte(e.key), End: e.end(), Seq: e.seq})
+			continue
+		}
 		if err := w.Add(keys.Make([]byte(e.key), e.seq, e.kind), []byte(e.value)); err != nil {
 			b.t.Fatal(err)
 		}
+	}
+	if err := w.AddRangeDeletes(rangedel.Fragment(tombstones, allSeqs)); err != nil {
+		b.t.Fatal(err)
 	}
 	m, err := w.Finish()
 	if err != nil {
@@ -113,6 +142,7 @@ func (b *builder) add(level int, bitsPerKey uint32, entries ...entry) *Table {
 	}
 	meta := &manifest.TableMeta{
 		FileNum: num, SizeBytes: m.SizeBytes, Checksum: m.Checksum, Smallest: m.Smallest, Largest: m.Largest,
+		LargestExclusive: m.LargestExclusive, ToEnd: m.ToEnd, RangeDeletes: m.RangeDeletes,
 		SmallestSeq: m.SmallestSeq, LargestSeq: m.LargestSeq, Entries: m.Entries, FilterBytes: m.FilterBytes,
 	}
 	if b.version, err = b.version.Apply(&manifest.Edit{Added: []manifest.LevelTable{{Level: level, Meta: meta}}}); err != nil {
@@ -139,12 +169,24 @@ func buffer(t *testing.T, entries ...entry) *memtable.Table {
 	t.Helper()
 	m := memtable.New(memtable.Options{})
 	for _, e := range entries {
-		if err := m.Add([]byte(e.key), filter.Hash([]byte(e.key)), keys.MakeTrailer(e.seq, e.kind), []byte(e.value)); err != nil {
+		value := []byte(e.value)
+		if e.kind == keys.KindRangeDelete {
+			value = e.end()
+		}
+		if err := m.Add([]byte(e.key), filter.Hash([]byte(e.key)), keys.MakeTrailer(e.seq, e.kind), value); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return m
 }
+
+// allSeqs are snapshots so many that fragmenting drops nothing.
+var allSeqs = func() (all []keys.SeqNum) {
+	for seq := range keys.SeqNum(3000) {
+		all = append(all, seq)
+	}
+	return all
+}()
 
 func get(t *testing.T, s *State, key string, seq keys.SeqNum) string {
 	t.Helper()

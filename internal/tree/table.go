@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"sievedb/internal/cache"
@@ -11,6 +12,7 @@ import (
 	"sievedb/internal/iter"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/rangedel"
 	"sievedb/sstable"
 )
 
@@ -18,12 +20,16 @@ import (
 // reachable without a map and owned by the garbage collector. A table that
 // moves to another level becomes another Table over the same file.
 type Table struct {
-	Meta     *manifest.TableMeta
-	Level    int
-	Reader   *sstable.Reader
-	Counters Counters
+	Meta   *manifest.TableMeta
+	Level  int
+	Reader *sstable.Reader
 
-	life *lifetime
+	rangeDels *rangedel.Set // nil: none
+	// largestPoint is the largest sequence number of an entry, zero without any.
+	largestPoint keys.SeqNum
+	life         *lifetime
+
+	Counters Counters
 }
 
 // lifetime is what all places of one file share.
@@ -48,18 +54,31 @@ func (fs *Files) OpenTable(meta *manifest.TableMeta, level int, blocks *cache.Ca
 	if err != nil {
 		return nil, err
 	}
-	// The tree seeks by the manifest's bounds: content beyond them would send a
-	// scan of the run in circles.
-	if p := r.Properties(); !bytes.Equal(p.SmallestKey, meta.Smallest) || !bytes.Equal(p.LargestKey, meta.Largest) {
-		return nil, corrupt.In(corrupt.At(0, "bounds of the table", fmt.Sprintf("%.64q to %.64q", meta.Smallest, meta.Largest),
-			fmt.Sprintf("%.64q to %.64q", p.SmallestKey, p.LargestKey)), fs.name(meta.FileNum), 0)
+	t = &Table{
+		Meta: meta, Level: level, Reader: r,
+		rangeDels: r.RangeDels(), largestPoint: r.Properties().LargestSeq, life: &lifetime{file: f},
 	}
-	return &Table{Meta: meta, Level: level, Reader: r, life: &lifetime{file: f}}, nil
+	if err := t.CheckBounds(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// CheckBounds returns a *corrupt.Error unless the table's own bounds are those of
+// the manifest. The tree seeks by the latter: content beyond them would send a
+// scan of the run in circles.
+func (t *Table) CheckBounds() error {
+	b := t.Reader.Bounds()
+	got, want := manifest.KeyRange{Lo: b.Smallest, Hi: b.Largest, HiExclusive: b.LargestExclusive, ToEnd: b.ToEnd}, t.Meta.KeyRange()
+	if bytes.Equal(got.Lo, want.Lo) && bytes.Equal(got.Hi, want.Hi) && got.HiExclusive == want.HiExclusive && got.ToEnd == want.ToEnd {
+		return nil
+	}
+	return corrupt.In(corrupt.At(0, "bounds of the table", fmt.Sprintf("%.128v", want), fmt.Sprintf("%.128v", got)), t.Reader.Name(), 0)
 }
 
 // In returns the same table in another level, with counters of its own.
 func (t *Table) In(level int) *Table {
-	return &Table{Meta: t.Meta, Level: level, Reader: t.Reader, life: t.life}
+	return &Table{Meta: t.Meta, Level: level, Reader: t.Reader, rangeDels: t.rangeDels, largestPoint: t.largestPoint, life: t.life}
 }
 
 // Discard gives up a table that never became part of a read state.
@@ -79,7 +98,14 @@ func (t *Table) release() error {
 
 // covers reports whether userKey lies within the table's bounds.
 func (t *Table) covers(userKey []byte) bool {
-	return bytes.Compare(t.Meta.Smallest, userKey) <= 0 && bytes.Compare(userKey, t.Meta.Largest) <= 0
+	return bytes.Compare(t.Meta.Smallest, userKey) <= 0 && !t.endsBefore(userKey)
+}
+
+// endsBefore reports whether the table's bounds end before userKey. It is that of
+// its KeyRange, which lookups do not wait to be put together.
+func (t *Table) endsBefore(userKey []byte) bool {
+	c := bytes.Compare(t.Meta.Largest, userKey)
+	return (c < 0 || c == 0 && t.Meta.LargestExclusive) && !t.Meta.ToEnd
 }
 
 // Run is the tables of one level below level 0: they are sorted and do not
@@ -90,22 +116,36 @@ type Run struct {
 	// largest8 and smallest8 are the eight bytes after shared of each table's
 	// bounds (keys.Prefix8): most searches read nothing else.
 	largest8, smallest8 []uint64
+
+	rangeDels *rangedel.Run // nil: none
+	// largestPoint is the largest sequence number of an entry.
+	largestPoint keys.SeqNum
 }
 
 func newRun(tables []*Table) Run {
 	first, last := tables[0].Meta.Smallest, tables[len(tables)-1].Meta.Largest
-	n := keys.CommonPrefixLen(first, last)
+	n := keys.CommonPrefixLen(first, last) // none if there is no end: last is empty then
 	r := Run{Tables: tables, shared: first[:n],
 		largest8: make([]uint64, len(tables)), smallest8: make([]uint64, len(tables))}
+	var sets []*rangedel.Set
 	for i, t := range tables {
-		r.largest8[i] = keys.Prefix8(t.Meta.Largest[n:])
 		r.smallest8[i] = keys.Prefix8(t.Meta.Smallest[n:])
+		if t.Meta.ToEnd {
+			r.largest8[i] = math.MaxUint64
+		} else {
+			r.largest8[i] = keys.Prefix8(t.Meta.Largest[n:])
+		}
+		if t.rangeDels != nil {
+			sets = append(sets, t.rangeDels)
+		}
+		r.largestPoint = max(r.largestPoint, t.largestPoint)
 	}
+	r.rangeDels = rangedel.NewRun(sets)
 	return r
 }
 
-// search returns the position of the first table whose largest user key is at
-// or after userKey, and the eight bytes of userKey after the shared prefix.
+// search returns the position of the first table whose bounds do not end before
+// userKey, and the eight bytes of userKey after the shared prefix.
 func (r *Run) search(userKey []byte) (int, uint64) {
 	n := len(r.shared)
 	if len(userKey) < n || !bytes.Equal(userKey[:n], r.shared) {
@@ -118,7 +158,7 @@ func (r *Run) search(userKey []byte) (int, uint64) {
 	lo, hi := 0, len(r.largest8)
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
-		if r.largest8[mid] < p || r.largest8[mid] == p && bytes.Compare(r.Tables[mid].Meta.Largest, userKey) < 0 {
+		if r.largest8[mid] < p || r.largest8[mid] == p && r.Tables[mid].endsBefore(userKey) {
 			lo = mid + 1
 		} else {
 			hi = mid

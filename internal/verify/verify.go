@@ -9,7 +9,6 @@
 package verify
 
 import (
-	"bytes"
 	"fmt"
 
 	"sievedb/internal/batch"
@@ -27,7 +26,7 @@ func Table(t *tree.Table) error {
 	if err := t.Reader.Verify(); err != nil {
 		return err
 	}
-	m, p := t.Meta, t.Reader.Properties()
+	m, p, b := t.Meta, t.Reader.Properties(), t.Reader.Bounds()
 	for _, c := range []struct {
 		what      string
 		want, got uint64
@@ -36,18 +35,15 @@ func Table(t *tree.Table) error {
 		{"deletes", m.Deletes, p.Deletes},
 		{"user keys", m.UserKeys, p.UserKeys},
 		{"raw bytes", m.RawBytes, p.RawKeyBytes + p.RawValueBytes},
-		{"smallest sequence number", uint64(m.SmallestSeq), uint64(p.SmallestSeq)},
-		{"largest sequence number", uint64(m.LargestSeq), uint64(p.LargestSeq)},
+		{"range tombstones", m.RangeDeletes, p.RangeDeletes},
+		{"smallest sequence number", uint64(m.SmallestSeq), uint64(b.SmallestSeq)},
+		{"largest sequence number", uint64(m.LargestSeq), uint64(b.LargestSeq)},
 	} {
 		if c.want != c.got {
 			return corrupt.In(corrupt.At(0, c.what+" as in the manifest", fmt.Sprint(c.want), fmt.Sprint(c.got)), t.Reader.Name(), 0)
 		}
 	}
-	if !bytes.Equal(m.Smallest, p.SmallestKey) || !bytes.Equal(m.Largest, p.LargestKey) {
-		return corrupt.In(corrupt.At(0, "bounds as in the manifest", fmt.Sprintf("%.64q to %.64q", m.Smallest, m.Largest),
-			fmt.Sprintf("%.64q to %.64q", p.SmallestKey, p.LargestKey)), t.Reader.Name(), 0)
-	}
-	return nil
+	return t.CheckBounds()
 }
 
 // Segment checks that the first sizeBytes bytes of segment num, which f has
