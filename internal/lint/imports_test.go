@@ -77,8 +77,21 @@ func shortName(dir string) string {
 // helpsTests reports whether a package is for tests only, by its name.
 func helpsTests(dir string) bool { return strings.HasSuffix(dir, "test") }
 
+// row returns the package whose row holds for dir: its own, or that of the
+// command of which it is an internal part.
+func (allowed table) row(dir string) string {
+	if _, ok := allowed[dir]; ok {
+		return dir
+	}
+	if command, _, ok := strings.Cut(dir, "/internal/"); ok && strings.HasPrefix(command, "cmd/") {
+		return command
+	}
+	return dir
+}
+
 func (allowed table) permits(from, to string) bool {
-	if slices.Contains(allowed[from], to) {
+	from = allowed.row(from)
+	if slices.Contains(allowed[from], to) || strings.HasPrefix(from, "cmd/") && allowed.row(to) == from {
 		return true
 	}
 	return slices.Contains(allowed[from], everything) && !helpsTests(to)
@@ -95,7 +108,7 @@ func checkImports(s source, allowed table) (problems []string) {
 		}
 	}
 	for _, dir := range slices.Sorted(maps.Keys(pkgs)) {
-		if _, ok := allowed[dir]; !ok {
+		if _, ok := allowed[allowed.row(dir)]; !ok {
 			problems = append(problems, s.problem(pkgs[dir][0].ast.Package, "package %s has no row in the import table of docs/design.md", dir))
 			continue
 		}
@@ -161,7 +174,7 @@ const tableHead = "| package | one sentence | may import (inside the module) |\n
 
 func TestImportsFindsProblems(t *testing.T) {
 	allowed, err := parseTable("# Title\n" + tableHead +
-		"| `internal/low` | one | – |\n| `high` | two | low |\n| `high/hightest` | helps | low, high |\n| root | all | all |\nafter\n")
+		"| `internal/low` | one | – |\n| `cmd/tool` | reports | root |\n| `high` | two | low |\n| `high/hightest` | helps | low, high |\n| root | all | all |\nafter\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,12 +184,15 @@ func TestImportsFindsProblems(t *testing.T) {
 		"high/a.go":              `package high; import _ "sievedb/internal/low"`,
 		"high/hightest/a.go":     `package hightest; import _ "sievedb/high"`,
 		"db.go":                  `package sievedb; import _ "sievedb/internal/low"`,
+		"cmd/tool/a.go":          `package main; import _ "sievedb/cmd/tool/internal/part"`,
 	}
 	for _, c := range []struct{ name, file, src, want string }{
 		{"nothing", "db.go", good["db.go"], ""},
 		{"upwards", "internal/low/a.go", `package low; import _ "sievedb/high"`, "internal/low/a.go:1: the import table"},
 		{"the root", "high/a.go", `package high; import _ "sievedb"`, "high/a.go:1: the import table"},
 		{"test helper", "db.go", `package sievedb; import _ "sievedb/high/hightest"`, "db.go:1: the import table"},
+		{"part of a command", "cmd/tool/internal/part/a.go", `package part; import _ "sievedb"`, ""},
+		{"part of a command goes deeper", "cmd/tool/internal/part/a.go", `package part; import _ "sievedb/internal/low"`, "cmd/tool/internal/part/a.go:1: the import table"},
 		{"no row", "extra/a.go", "package extra", "extra/a.go:1: package extra has no row"},
 		{"no package", "high/a.go", "", "docs/design.md: the import table has a row for high,"},
 	} {

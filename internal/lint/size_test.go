@@ -18,7 +18,7 @@ import (
 const (
 	fileLines        = 600
 	functionLines    = 100
-	rootCodeLines    = 3500
+	rootCodeLines    = 4000
 	sstableCodeLines = 2000
 	packageCodeLines = 1000
 )
@@ -146,7 +146,7 @@ func TestSizesFindProblems(t *testing.T) {
 			{"above the budget", "vfs/a.go", function(packageCodeLines), "vfs: the package has 1001 lines of code"},
 			{"tests do not count", "vfs/a_test.go", function(packageCodeLines), ""},
 			{"sstable", "sstable/a.go", function(sstableCodeLines), "sstable: the package has 2001 lines of code"},
-			{"root", "a.go", function(rootCodeLines), ".: the package has 3501 lines of code"},
+			{"root", "a.go", function(rootCodeLines), ".: the package has 4001 lines of code"},
 		}, checkPackageSizes)
 	})
 }
