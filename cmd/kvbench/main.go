@@ -5,15 +5,22 @@
 //
 //	kvbench                        # numbered keys, under a minute
 //	kvbench absent --keys words    # keys of a file, one a line
-//	kvbench --json                 # every figure, for programs
+//	kvbench sweep                  # the rate at each filter size, beside theory
+//	kvbench ycsb --workload a      # and fill, read, scan, mixed, overwrite, delete
+//	kvbench crash --kills 50       # are acknowledged writes lost?
+//	kvbench compare a.json b.json
+//	kvbench report run.json -o run.html
 //
-// It uses nothing but the public API of package sievedb. Lookups are made by
+// It uses nothing but the public packages of the module. Operations are made by
 // one goroutine, one after the other, so that their latencies are those of an
-// idle store.
+// idle store. This package reads the command line; packages below internal do
+// the rest.
 //
-// Exit codes: 0, the measurement agrees with the prediction, or is too small to
-// tell; 1, something failed; 2, the command line is wrong; 3, the blocks fetched
-// are not 0.8 to 1.2 times what the filters predict; 130, interrupted.
+// Exit codes: 0, all is as it should be, or too small to tell; 1, something
+// failed; 2, the command line is wrong; 3, something was measured that should
+// not be: blocks fetched that are not 0.8 to 1.2 times what the filters
+// predict, rates outside theory, counts worse than before, acknowledged writes
+// that are lost; 130, interrupted.
 package main
 
 import (
@@ -24,13 +31,15 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"sievedb/cmd/kvbench/internal/meter"
 )
 
 const (
 	exitOK          = 0
 	exitFailure     = 1
 	exitUsage       = 2
-	exitPrediction  = 3
+	exitVerdict     = 3
 	exitInterrupted = 130
 )
 
@@ -47,7 +56,7 @@ func main() {
 // run is main without the process: it returns the exit code. Reports go to
 // stdout; progress and errors, one line each, to stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	cmd := newCommand(stdout, newProgress(stderr))
+	cmd := newCommand(stdout, meter.New(stderr))
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)

@@ -6,15 +6,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"sievedb"
+	"sievedb/cmd/kvbench/internal/report"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets the test's own program be the process that crash kills.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == crashChild {
+		os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // kvbench runs the command with a temporary directory of its own, and checks
 // that nothing is left in it.
@@ -26,31 +36,32 @@ func kvbench(t *testing.T, ctx context.Context, args ...string) (code int, stdou
 	var out, errs bytes.Buffer
 	code = run(ctx, args, &out, &errs)
 	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
-		t.Errorf("left in the temporary directory: %v %v", left, err)
+		t.Errorf("%v: left in the temporary directory: %v %v", args, left, err)
 	}
 	return code, out.String(), errs.String()
 }
 
-func runJSON(t *testing.T, args ...string) *Report {
+// runJSON runs a command for its result.
+func runJSON[R any](t *testing.T, args ...string) *R {
 	t.Helper()
 	code, out, errs := kvbench(t, t.Context(), append(args, "--json")...)
 	if code != exitOK || errs != "" {
-		t.Fatalf("exit code %d, stderr %q", code, errs)
+		t.Fatalf("%v: exit code %d, stderr %q", args, code, errs)
 	}
 	d := json.NewDecoder(strings.NewReader(out))
 	d.DisallowUnknownFields()
-	r := new(Report)
+	r := new(R)
 	if err := d.Decode(r); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// checkCounts checks what holds whatever the compactions made of the tree.
-func checkCounts(t *testing.T, r *Report) {
+// checkCounts checks what holds whatever the tree looks like.
+func checkCounts(t *testing.T, r *report.Lookups) {
 	t.Helper()
 	n := uint64(r.Setup.Lookups)
-	for name, p := range map[string]Pass{"absent, off": r.Absent.Without, "present, off": r.Present.Without} {
+	for name, p := range map[string]report.Pass{"absent, off": r.Absent.Without, "present, off": r.Present.Without} {
 		if p.Probes != p.Unfiltered || p.Negatives+p.TruePositives+p.FalsePositives != 0 {
 			t.Errorf("%s: filters were asked: %+v", name, p)
 		}
@@ -58,7 +69,7 @@ func checkCounts(t *testing.T, r *Report) {
 			t.Errorf("%s: %d blocks for %d tables", name, p.BlocksRead+p.BlocksCached, p.Unfiltered)
 		}
 	}
-	for name, p := range map[string]Pass{"absent, on": r.Absent.With, "present, on": r.Present.With} {
+	for name, p := range map[string]report.Pass{"absent, on": r.Absent.With, "present, on": r.Present.With} {
 		if p.Unfiltered != 0 || p.Probes != p.Negatives+p.TruePositives+p.FalsePositives {
 			t.Errorf("%s: %+v", name, p)
 		}
@@ -73,6 +84,9 @@ func checkCounts(t *testing.T, r *Report) {
 	if r.Present.With.TruePositives != n {
 		t.Errorf("%d of %d present keys found in tables", r.Present.With.TruePositives, n)
 	}
+	if r.Outside.With.Probes+r.Outside.Without.Probes != 0 || r.Outside.With.Lookups != r.Setup.Lookups {
+		t.Errorf("the control met tables: %+v", r.Outside)
+	}
 	if r.Prediction.BlocksFetched != r.Prediction.Measured {
 		t.Errorf("%d blocks for %d false positives", r.Prediction.BlocksFetched, r.Prediction.Measured)
 	}
@@ -86,8 +100,8 @@ func checkCounts(t *testing.T, r *Report) {
 }
 
 func TestNumberedRun(t *testing.T) {
-	r := runJSON(t, "-n", "10000", "--lookups", "5000", "--cache", "0", "--value-bytes", "50")
-	if r.Setup.Keys != 10_000 || r.Setup.Lookups != 5000 {
+	r := runJSON[report.Lookups](t, "-n", "5000", "--lookups", "3000", "--cache", "0", "--value-bytes", "50")
+	if r.Setup.Keys != 5000 || r.Setup.Lookups != 3000 {
 		t.Errorf("%+v", r.Setup)
 	}
 	if r.Absent.Without.BlocksCached != 0 {
@@ -124,18 +138,19 @@ func wordList(t *testing.T, n int) string {
 }
 
 func TestAbsentRun(t *testing.T) {
-	r := runJSON(t, "absent", "--keys", wordList(t, 4000))
-	if r.Setup.Keys != 2000 || r.Setup.Lookups+r.Setup.OutsideKeys != 2000 {
+	words := wordList(t, 4000)
+	r := runJSON[report.Lookups](t, "absent", "--keys", words)
+	if r.Setup.Keys != 2000 || r.Setup.Lookups+r.Setup.OutsideKeys != 2000 || r.Setup.RepeatedLines != 400 {
 		t.Errorf("%+v", r.Setup)
 	}
 	checkCounts(t, r)
-	r = runJSON(t, "absent", "--keys", wordList(t, 4000), "--sample", "1001")
+	r = runJSON[report.Lookups](t, "absent", "--keys", words, "--sample", "1001")
 	if r.Setup.Keys != 501 || r.Setup.Lookups+r.Setup.OutsideKeys != 500 {
 		t.Errorf("%+v", r.Setup)
 	}
 }
 
-func TestKeptDirectory(t *testing.T) {
+func TestKeptDirectoryIsAnExistingStore(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	args := []string{"-n", "1000", "--lookups", "100", "--dir", dir}
 	if code, _, errs := kvbench(t, t.Context(), args...); code != exitOK {
@@ -148,13 +163,140 @@ func TestKeptDirectory(t *testing.T) {
 	if code != exitFailure || !strings.Contains(errs, "is not empty") {
 		t.Errorf("exit code %d, stderr %q", code, errs)
 	}
+	if r := runJSON[report.Lookups](t, "absent", "--db", dir, "--lookups", "100"); r.Setup.Store != dir || r.Absent.Without.Probes == 0 {
+		t.Errorf("%+v", r.Setup)
+	}
+	if r := runJSON[report.Ops](t, "scan", "--db", dir, "--ops", "50"); r.Done != 50 || r.Kinds[0].Found < 50 {
+		t.Errorf("%+v", r)
+	}
+	code, _, errs = kvbench(t, t.Context(), "overwrite", "--db", dir, "--ops", "50")
+	if code != exitUsage || !strings.Contains(errs, "--modify") {
+		t.Errorf("exit code %d, stderr %q", code, errs)
+	}
+	if r := runJSON[report.Ops](t, "overwrite", "--db", dir, "--ops", "50", "--modify"); r.Done != 50 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A store that another holder writes can be read, and not be written.
+func TestStoreInUse(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	db, err := sievedb.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for i := range 300 {
+		if err := db.Put(fmt.Appendf(nil, "%04d", i), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := runJSON[report.Lookups](t, "absent", "--db", dir, "--lookups", "100"); r.Present.With.TruePositives != 100 {
+		t.Errorf("%+v", r.Present)
+	}
+	code, _, errs := kvbench(t, t.Context(), "overwrite", "--db", dir, "--ops", "5", "--modify")
+	if code != exitFailure || !strings.Contains(errs, "in use") || strings.Count(errs, "\n") != 1 {
+		t.Errorf("exit code %d, stderr %q", code, errs)
+	}
+}
+
+// Every mix and every YCSB workload runs, with a file of keys, too.
+func TestMixes(t *testing.T) {
+	words := wordList(t, 2000)
+	for _, args := range []string{
+		"fill -n 1000", "read -n 1000 --ops 500", "scan --scan-length 5 -n 1000 --ops 100", "overwrite -n 1000 --ops 500 --sync=false",
+		"delete -n 1000 --ops 300", "mixed -n 1000 --ops 500 --distribution latest", "mixed --mix read=1,insert=1 -n 1000 --ops 500",
+		"ycsb --workload a -n 1000 --ops 500", "ycsb --workload B -n 1000 --ops 500", "ycsb --workload c -n 1000 --ops 500",
+		"ycsb --workload d -n 1000 --ops 500", "ycsb --workload e -n 1000 --ops 100", "ycsb --workload f -n 1000 --ops 500 --distribution uniform",
+		"fill --keys " + words, "ycsb --workload a --ops 500 --keys " + words,
+	} {
+		r := runJSON[report.Ops](t, strings.Fields(args)...)
+		if r.Done == 0 || r.Setup.Command == "" || len(r.Kinds) == 0 || r.Interrupted {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+	if r := runJSON[report.Ops](t, "ycsb", "--workload", "d", "-n", "1000", "--ops", "100"); r.Setup.Distribution != "latest" || r.Setup.Mix != "read=95,insert=5" {
+		t.Errorf("%+v", r.Setup)
+	}
+}
+
+func TestSweepReportCompare(t *testing.T) {
+	dir := t.TempDir()
+	sweep, again, run, html := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json"), filepath.Join(dir, "run.json"), filepath.Join(dir, "run.html")
+	args := []string{"sweep", "--bits", "0,4,10,16", "--policies=false", "-n", "5000", "--lookups", "4999", "--save"}
+	for _, file := range []string{sweep, again} {
+		if code, out, errs := kvbench(t, t.Context(), append(args, file)...); code != exitOK || !strings.HasPrefix(out, "Theory holds") {
+			t.Fatalf("exit code %d, %q, %q", code, errs, out)
+		}
+	}
+	if code, out, errs := kvbench(t, t.Context(), "compare", "--exact", sweep, again); code != exitOK || !strings.HasPrefix(out, "None of 4 counts") {
+		t.Errorf("exit code %d, %q, %q", code, errs, out)
+	}
+	s, err := report.Read(again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.(*report.Sweep).Points[2].FalsePositives += 500
+	var b bytes.Buffer
+	if err := report.Write(&b, s, report.JSON); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(again, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := kvbench(t, t.Context(), "compare", sweep, again, "--format", "markdown")
+	if code != exitVerdict || !strings.Contains(out, "| MORE |") || !strings.Contains(errs, "1 counts are worse") {
+		t.Errorf("exit code %d, %q, %q", code, errs, out)
+	}
+	if code, _, errs := kvbench(t, t.Context(), "-n", "1000", "--lookups", "200", "--save", run); code != exitOK {
+		t.Fatal(code, errs)
+	}
+	code, _, errs = kvbench(t, t.Context(), "compare", sweep, run)
+	if code != exitFailure || !strings.Contains(errs, "different kinds") {
+		t.Errorf("exit code %d, %q", code, errs)
+	}
+	if code, out, errs := kvbench(t, t.Context(), "report", run, sweep, "-o", html); code != exitOK || out != "" || errs != "kvbench: wrote "+html+"\n" {
+		t.Errorf("exit code %d, %q, %q", code, out, errs)
+	}
+	page, err := os.ReadFile(html)
+	if err != nil || bytes.Count(page, []byte("<svg ")) != 5+1 || !bytes.HasSuffix(page, []byte("</html>\n")) {
+		t.Errorf("%v, %d charts", err, bytes.Count(page, []byte("<svg ")))
+	}
+	code, out, _ = kvbench(t, t.Context(), "report", run, "--format", "gobench")
+	if code != exitOK || !strings.Contains(out, "BenchmarkLookup/keys=absent/filters=on-") {
+		t.Errorf("exit code %d, %q", code, out)
+	}
+}
+
+func TestCrash(t *testing.T) {
+	r := runJSON[report.Crash](t, "crash", "--kills", "3")
+	if !r.OK || len(r.Kills) != 3 || r.Lost != 0 || !r.Setup.Synced {
+		t.Errorf("%+v", r)
+	}
+}
+
+// The plan is that of the theory: 10 bits and four runs of ten times each are
+// about 0.97 % each.
+func TestPlan(t *testing.T) {
+	code, out, errs := kvbench(t, t.Context(), "plan", "-n", "1000000", "--bits", "10")
+	if code != exitOK || errs != "" || !strings.Contains(out, "0.9665 %") || !strings.Contains(out, "0.0677 uniform") {
+		t.Errorf("exit code %d, %q:\n%s", code, errs, out)
+	}
+	if _, bytes, _ := kvbench(t, t.Context(), "plan", "-n", "1000000", "--budget-bytes", "1250000"); bytes != out {
+		t.Errorf("the same in bytes:\n%s", bytes)
+	}
+	if _, out, _ = kvbench(t, t.Context(), "plan", "--bits", "0.0005"); !strings.Contains(out, "DO NOT PAY") {
+		t.Errorf("next to no bits:\n%s", out)
+	}
 }
 
 func TestBadInput(t *testing.T) {
-	few := filepath.Join(t.TempDir(), "few")
-	empty := filepath.Join(t.TempDir(), "empty")
-	long := filepath.Join(t.TempDir(), "long")
-	for name, content := range map[string]string{few: "a\nb\n", empty: "", long: strings.Repeat("x", 70_000)} {
+	dir := t.TempDir()
+	few, empty, long, other := filepath.Join(dir, "few"), filepath.Join(dir, "empty"), filepath.Join(dir, "long"), filepath.Join(dir, "other")
+	for name, content := range map[string]string{few: "a\nb\n", empty: "", long: strings.Repeat("x", 70_000), other: `{"schema":"x"}`} {
 		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -175,6 +317,11 @@ func TestBadInput(t *testing.T) {
 		{"--cache -1", exitUsage, "--cache"},
 		{"--value-bytes -1", exitUsage, "--value-bytes"},
 		{"--seed -1", exitUsage, "--seed"},
+		{"--format x", exitUsage, "--format"},
+		{"--quick --full", exitUsage, "--full"},
+		{"--db x --dir y", exitUsage, "--db"},
+		{"--sample 500", exitUsage, "--sample"},
+		{"-n 500 --keys x", exitUsage, "--keys-count"},
 		{"--frobnicate", exitUsage, "--frobnicate"},
 		{"frobnicate", exitUsage, "frobnicate"},
 		{"absent", exitUsage, "--keys"},
@@ -185,15 +332,53 @@ func TestBadInput(t *testing.T) {
 		{"absent --keys " + few, exitFailure, few},
 		{"absent --keys " + empty, exitFailure, empty},
 		{"absent --keys " + long, exitFailure, long},
-		{"absent --keys " + filepath.Dir(few), exitFailure, filepath.Dir(few)},
+		{"absent --keys " + dir, exitFailure, dir},
+		{"absent --db " + few + ".not", exitFailure, few + ".not"},
+		{"absent --db " + dir, exitFailure, dir},
 		{"-n 1000 --dir " + few, exitFailure, few},
 		{"-n 1000 --dir " + filepath.Join(few, "below"), exitFailure, few},
+		{"sweep --bits 0,0.5", exitUsage, "0.5"},
+		{"sweep --bits x", exitUsage, "x"},
+		{"sweep --tree-bits 0", exitUsage, "--tree-bits"},
+		{"sweep --tree-keys 1", exitUsage, "--tree-keys"},
+		{"ycsb", exitUsage, "--workload"},
+		{"ycsb --workload g", exitUsage, `"g"`},
+		{"read --ops 0", exitUsage, "--ops"},
+		{"read --distribution x", exitUsage, "--distribution"},
+		{"scan --scan-length 0", exitUsage, "--scan-length"},
+		{"fill --memtable -1", exitUsage, "--memtable"},
+		{"mixed --mix read=x", exitUsage, "read=x"},
+		{"crash --kills 0", exitUsage, "--kills"},
+		{"plan -n 1", exitUsage, "--keys-count"},
+		{"plan --bits 10 --budget-bytes 5000", exitUsage, "--budget-bytes"},
+		{"compare " + few, exitUsage, "two results"},
+		{"compare " + few + " " + few, exitFailure, few},
+		{"compare " + other + " " + other, exitFailure, "schema"},
+		{"compare " + other + " " + other + " --threshold -1", exitUsage, "--threshold"},
+		{"report", exitUsage, "at least one"},
+		{"report " + other, exitFailure, other},
+		{"report " + few + ".not", exitFailure, few + ".not"},
+		{"report " + few + " --format x", exitFailure, few},
 	} {
 		code, out, errs := kvbench(t, t.Context(), strings.Fields(x.args)...)
 		if code != x.code || out != "" || !strings.Contains(errs, x.says) ||
 			!strings.HasPrefix(errs, "kvbench: ") || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s: exit code %d, stdout %q, stderr %q", x.args, code, out, errs)
 		}
+	}
+}
+
+// A result that cannot be kept is an error, and no half of it is left.
+func TestSaveFails(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "no", "such", "directory")
+	code, out, errs := kvbench(t, t.Context(), "-n", "500", "--lookups", "100", "--save", file)
+	if code != exitFailure || !strings.Contains(errs, file) || !strings.HasPrefix(out, "Filters avoided") {
+		t.Errorf("exit code %d, stderr %q", code, errs)
+	}
+	half := filepath.Join(t.TempDir(), "half")
+	err := saveFile(half, func(w io.Writer) error { _, _ = w.Write([]byte("x")); return errors.New("disk full") })
+	if _, statErr := os.Stat(half); err == nil || !strings.Contains(err.Error(), half) || !errors.Is(statErr, os.ErrNotExist) {
+		t.Errorf("%v, %v", err, statErr)
 	}
 }
 
@@ -211,7 +396,7 @@ func TestExitCodes(t *testing.T) {
 		{t.Context(), failed, exitFailure},
 		{cancelled, failed, exitInterrupted},
 		{t.Context(), fmt.Errorf("x: %w", usagef("y")), exitUsage},
-		{t.Context(), fmt.Errorf("x: %w", errPrediction), exitPrediction},
+		{t.Context(), fmt.Errorf("x: %w", errVerdict), exitVerdict},
 	} {
 		if code := exitCode(x.ctx, x.err); code != x.code {
 			t.Errorf("%v: exit code %d, want %d", x.err, code, x.code)
@@ -219,11 +404,32 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// Each command helps, by itself and with completions.
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"absent", "--help"}} {
-		code, out, errs := kvbench(t, t.Context(), args...)
-		if code != exitOK || errs != "" || !strings.Contains(out, "--bits") {
-			t.Errorf("%v: exit code %d, stdout %q, stderr %q", args, code, out, errs)
+	for _, command := range newCommand(io.Discard, nil).Commands() {
+		if command.Hidden {
+			continue
+		}
+		code, out, errs := kvbench(t, t.Context(), command.Name(), "--help")
+		if code != exitOK || errs != "" || !strings.Contains(out, "Usage:") {
+			t.Errorf("%s: exit code %d, stdout %q, stderr %q", command.Name(), code, out, errs)
+		}
+	}
+	if code, out, _ := kvbench(t, t.Context(), "completion", "bash"); code != exitOK || !strings.Contains(out, "kvbench") {
+		t.Errorf("exit code %d, stdout %q", code, out)
+	}
+}
+
+// Flags of one command do not change the defaults of another.
+func TestDefaults(t *testing.T) {
+	root := newCommand(io.Discard, nil)
+	for command, want := range map[string]string{"": "1000000", "fill": "2000000", "read": "1000000", "sweep": "200000", "absent": "1000000"} {
+		c, _, err := root.Find(strings.Fields(command))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := c.Flags().Lookup("keys-count"); f.DefValue != want || f.Value.String() != want {
+			t.Errorf("%q: --keys-count is %s, by default %s, want %s", command, f.Value, f.DefValue, want)
 		}
 	}
 }
@@ -232,66 +438,33 @@ func TestHelp(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	code, out, errs := kvbench(t, ctx, "-n", "2000")
-	if code != exitInterrupted || out != "" || errs != "kvbench: interrupted\n" {
+	for _, args := range []string{"-n 2000", "sweep -n 2000", "fill -n 2000", "crash"} {
+		code, out, errs := kvbench(t, ctx, strings.Fields(args)...)
+		if code != exitInterrupted || out != "" || errs != "kvbench: interrupted\n" {
+			t.Errorf("%s: exit code %d, stdout %q, stderr %q", args, code, out, errs)
+		}
+	}
+}
+
+// interrupting ends the context once the first operations were reported.
+type interrupting struct {
+	context.Context
+	cancel func()
+	asked  int
+}
+
+func (c *interrupting) Err() error {
+	if c.asked++; c.asked == 40 {
+		c.cancel()
+	}
+	return c.Context.Err()
+}
+
+// What was measured until an interruption is printed.
+func TestInterruptedPrints(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	code, out, errs := kvbench(t, &interrupting{Context: ctx, cancel: cancel}, "fill", "-n", "100000")
+	if code != exitInterrupted || !strings.HasPrefix(out, "INTERRUPTED") || !strings.Contains(out, "insert") || errs != "kvbench: interrupted\n" {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, out, errs)
-	}
-}
-
-// The workloads depend on the seed alone, and absent keys are what they should
-// be: distinct, not stored, and between stored keys.
-func TestWorkloads(t *testing.T) {
-	file := wordList(t, 3000)
-	fromFile := func(seed uint64) *workload {
-		w, err := keysOfFile(file, 0, seed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w
-	}
-	for name, make := range map[string]func(seed uint64) *workload{
-		"numbered": func(seed uint64) *workload { return numberedKeys(3000, seed) },
-		"file":     fromFile,
-	} {
-		outside := 0
-		for seed := range uint64(6) {
-			w := make(seed)
-			checkWorkload(t, fmt.Sprint(name, ", seed ", seed), w, make(seed), make(seed+1))
-			outside += w.outside
-		}
-		// With six seeds, an end of the file's order is somewhere not stored.
-		if (outside > 0) != (name == "file") {
-			t.Errorf("%s: %d keys outside", name, outside)
-		}
-	}
-}
-
-func checkWorkload(t *testing.T, name string, w, same, other *workload) {
-	t.Helper()
-	seen, lo, hi, moved := map[string]bool{}, "\xff", "", 0
-	var total int64
-	for i := range w.stored {
-		k := string(w.storedKey(nil, i))
-		if seen[k] || k != string(same.storedKey(nil, i)) {
-			t.Fatalf("%s: stored key %q twice, or not the same with the same seed", name, k)
-		}
-		if k != string(other.storedKey(nil, i)) {
-			moved++
-		}
-		seen[k], lo, hi = true, min(lo, k), max(hi, k)
-		total += int64(len(k))
-	}
-	if total != w.keyBytes || moved < w.stored/2 {
-		t.Errorf("%s: %d key bytes, counted %d; %d keys differ with another seed", name, w.keyBytes, total, moved)
-	}
-	for i := range w.absent {
-		k := string(w.absentKey(nil, i))
-		if seen[k] || k <= lo || k >= hi {
-			t.Fatalf("%s: absent key %q is stored, repeated, or outside", name, k)
-		}
-		seen[k] = true
-	}
-	if w.absent+w.outside < w.stored-1 || w.outside > 50 {
-		t.Errorf("%s: %d stored, %d absent, %d outside", name, w.stored, w.absent, w.outside)
 	}
 }

@@ -1,0 +1,168 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"image/png"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"sievedb/cmd/kvbench/internal/report"
+)
+
+// runs are the golden results of package report.
+func runs(t *testing.T) (all []report.Run) {
+	t.Helper()
+	for _, name := range []string{"lookups", "sweep", "ops", "crash"} {
+		run, err := report.Read(filepath.Join("..", "report", "testdata", name+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, run)
+	}
+	return all
+}
+
+func write(t *testing.T, all []report.Run) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Write(&b, all); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+var (
+	tag       = regexp.MustCompile(`<(/?)([a-zA-Z][a-zA-Z0-9]*)[^>]*?(/?)>`)
+	reference = regexp.MustCompile(`(?i)(src|href)=|url\(|@import|<script|<link|<iframe|<object|\son[a-z]+=`)
+)
+
+// The page is whole, has a chart for each thing that it should show, and asks
+// nothing of anybody.
+func TestPage(t *testing.T) {
+	html := write(t, runs(t))
+	checkBalanced(t, html)
+	if at := reference.FindString(strings.ReplaceAll(html, `xmlns="http://www.w3.org/2000/svg"`, "")); at != "" {
+		t.Errorf("the page has %q, which may load something", at)
+	}
+	for _, want := range []string{
+		"Disk reads without and with filters", "False-positive rate against bits per key", "Level by level: predicted and measured",
+		"The tree", "How long lookups take", "The same memory, spent in two ways", "How long operations take", "Amplification over time",
+		"prefers-color-scheme:dark", "@media print", "Filters avoided 99.00 %", "LOST: 2 acknowledged batches",
+	} {
+		if !strings.Contains(html, want) {
+			t.Errorf("the page does not have %q", want)
+		}
+	}
+	if n := strings.Count(html, "<svg "); n != 5+2+3 {
+		t.Errorf("%d charts, want 10", n)
+	}
+	if n := strings.Count(html, `class="interval"`); n < 3+3+3 {
+		t.Errorf("%d intervals, want one for each level, twice, and each point of the sweep", n)
+	}
+	for _, bad := range []string{"NaN", "ZgotmplZ", "%!"} {
+		if strings.Contains(html, bad) {
+			t.Errorf("the page has %s", bad)
+		}
+	}
+	if again := write(t, runs(t)); again != html {
+		t.Error("the same results make another page")
+	}
+}
+
+// checkBalanced checks that each element that is opened is closed.
+func checkBalanced(t *testing.T, html string) {
+	t.Helper()
+	var open []string
+	for _, m := range tag.FindAllStringSubmatch(html, -1) {
+		name := m[2]
+		switch {
+		case m[3] == "/" || name == "meta" || name == "br":
+		case m[1] == "":
+			open = append(open, name)
+		case len(open) == 0 || open[len(open)-1] != name:
+			t.Fatalf("</%s> closes %v", name, open)
+		default:
+			open = open[:len(open)-1]
+		}
+	}
+	if len(open) > 0 {
+		t.Errorf("never closed: %v", open)
+	}
+}
+
+// What comes from a file of results is text, not markup.
+func TestPageEscapes(t *testing.T) {
+	const evil = `<script>alert("1")</script>`
+	run := &report.Ops{Setup: report.OpsSetup{Command: evil, Workload: evil, Mix: evil}, Kinds: []report.Kind{{Op: evil}}}
+	if html := write(t, []report.Run{run}); strings.Contains(html, "<script>") {
+		t.Error("the page runs what a name says")
+	}
+}
+
+func TestPageOfLittle(t *testing.T) {
+	for _, run := range []report.Run{new(report.Lookups), new(report.Sweep), new(report.Ops), new(report.Crash)} {
+		checkBalanced(t, write(t, []report.Run{run}))
+	}
+	checkBalanced(t, write(t, nil))
+}
+
+// Where there is a browser, it draws the page: not all of one colour, and wide
+// enough. Elsewhere TestPage has to do.
+func TestScreenshot(t *testing.T) {
+	browser := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			browser = path
+			break
+		}
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "page.html")
+	html := write(t, runs(t))
+	if err := os.WriteFile(file, []byte(html), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if browser == "" {
+		checkBalanced(t, html)
+		t.Log("no browser here: the page's structure was checked, not its looks")
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	shot := filepath.Join(dir, "page.png")
+	out, err := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+		"--user-data-dir="+filepath.Join(dir, "profile"), "--window-size=1200,1600", "--screenshot="+shot, "file://"+file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	f, err := os.Open(shot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	img, err := png.Decode(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	colours := map[string]int{}
+	b := img.Bounds()
+	for y := b.Min.Y; y < b.Max.Y; y += 4 {
+		for x := b.Min.X; x < b.Max.X; x += 4 {
+			r, g, b, _ := img.At(x, y).RGBA()
+			colours[fmt.Sprintf("%02x%02x%02x", r>>8, g>>8, b>>8)]++
+		}
+	}
+	// The bars without and with filters have the colours of the style sheet.
+	for name, colour := range map[string]string{"page": "f6f7f9", "card": "ffffff", "with filters": "2563c9", "without": "c2560c"} {
+		if colours[colour] < 20 {
+			t.Errorf("the screenshot has %d dots of %s, the colour of %q", colours[colour], colour, name)
+		}
+	}
+}
