@@ -170,7 +170,8 @@ func (db *DB) run(j *job) error {
 	out.bottommost, out.manual = j.Bottommost, j.Reason == compaction.ReasonManual
 	out.replaces(j.Inputs[:]...)
 	if err := db.merge(j, out); err != nil {
-		return fmt.Errorf("compaction (%v): %w", &j.Plan, out.discard(err))
+		return fmt.Errorf("compaction of %d tables from level %d to level %d (%v): %w",
+			len(j.Inputs[0])+len(j.Inputs[1]), j.StartLevel, j.OutputLevel, j.Reason, out.discard(err))
 	}
 	e.Added = out.added
 	j.info.wrote(out.added)

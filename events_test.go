@@ -285,7 +285,8 @@ func TestEventsOfStalls(t *testing.T) {
 		wg.Wait()
 		compactAll(t, db)
 		slow.Duration, full.Duration = 3*time.Second, 3*time.Second
-		if ends := stalls("StallEnd"); len(ends) != 2 || !slices.Contains(ends, slow) || !slices.Contains(ends, full) {
+		// A flush that comes last may slow writes down once more, for no time.
+		if ends := stalls("StallEnd"); len(ends) < 2 || !slices.Contains(ends, slow) || !slices.Contains(ends, full) {
 			t.Errorf("with compactions: %+v", ends)
 		}
 

@@ -31,13 +31,6 @@ func liveFilters(db *DB) (filterBytes, keys uint64) {
 	return filterBytes, keys
 }
 
-// bitsOf returns the bits per key of the filters of a level, trailers and
-// rounding included, and zero where there are none.
-func bitsOf(db *DB, level int) float64 {
-	m := db.Metrics()
-	return m.Levels[level].BitsPerKey
-}
-
 // buildTree writes tables of counts[i] keys into the level i above the bottom,
 // as compactions write them, into a store without any, and keeps compactions
 // away. Keys are random even numbers, so that every level covers the range of
@@ -399,7 +392,7 @@ func TestFilterVerdict(t *testing.T) {
 func TestFilterPolicyIsValidated(t *testing.T) {
 	o := Options{Filters: filter.Policy{Uniform: true, FromBottom: []float64{101}}}
 	err := o.Validate()
-	if !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), "exclude") || !strings.Contains(err.Error(), "FromBottom[0]") {
+	if !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), "both Uniform") || !strings.Contains(err.Error(), "FromBottom[0]") {
 		t.Errorf("Validate says %v", err)
 	}
 }

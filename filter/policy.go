@@ -43,7 +43,7 @@ type Policy struct {
 func (p *Policy) Validate() error {
 	var problems []error
 	if p.Uniform && p.FromBottom != nil {
-		problems = append(problems, errors.New("Uniform and FromBottom exclude one another"))
+		problems = append(problems, errors.New("both Uniform and FromBottom are set"))
 	}
 	for i, bits := range p.FromBottom {
 		if !(bits >= 0 && bits <= MaxMillibits/1000) {

@@ -264,7 +264,7 @@ func TestOpsCheckAnswers(t *testing.T) {
 func TestSweep(t *testing.T) {
 	c := small(t)
 	c.KeysCount, c.Lookups = 20_000, 20_000
-	s := &SweepConfig{Bits: []float64{0, 1, 2.5, 6, 10, 14}, TreeBits: []float64{10}, TreeKeys: 30_000}
+	s := &SweepConfig{Bits: []float64{0, 1, 2.5, 6, 10, 14}, TreeBits: []float64{10}, TreeKeys: 50_000}
 	run, err := Sweep(t.Context(), c, s, silent)
 	if err != nil {
 		t.Fatal(err)
