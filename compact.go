@@ -146,15 +146,15 @@ func (db *DB) shape() compaction.Config {
 // run does j and notes in j.info what it wrote.
 func (db *DB) run(j *job) error {
 	e := &manifest.Edit{}
+	entries := uint64(0) // of the inputs: not all are looked at
 	for i, level := range []int{j.StartLevel, j.OutputLevel} {
 		for _, m := range j.Inputs[i] {
+			entries += m.Entries
 			e.Removed = append(e.Removed, manifest.LevelFile{Level: level, FileNum: m.FileNum})
 		}
 	}
 	if j.Drop {
-		for _, m := range j.Inputs[0] {
-			j.info.Dropped += m.Entries
-		}
+		j.info.Dropped = entries
 		db.trash.hold(1)
 		j.holding = true
 		return db.edit(e, nil)
@@ -174,7 +174,7 @@ func (db *DB) run(j *job) error {
 			len(j.Inputs[0])+len(j.Inputs[1]), j.StartLevel, j.OutputLevel, j.Reason, out.discard(err))
 	}
 	e.Added = out.added
-	j.info.wrote(out.added)
+	j.info.wrote(out.added, entries)
 	db.trash.hold(1) // Compact returns only once the inputs' files are gone
 	j.holding = true
 	return db.edit(e, out.opened)
@@ -194,7 +194,6 @@ func (db *DB) merge(j *job, out *outputs) error {
 	if err := compaction.Write(merger, j.KeptRangeDels(spans, oldest), j.Splitter(), out); err != nil {
 		return err
 	}
-	j.info.Dropped = merger.Stats().Shadowed + merger.Stats().Tombstones + merger.Stats().Hidden
 	return out.finish()
 }
 

@@ -238,12 +238,14 @@ func compactionInfo(p *compaction.Plan) CompactionInfo {
 	return info
 }
 
-// wrote notes the tables that a compaction wrote.
-func (i *CompactionInfo) wrote(tables []manifest.LevelTable) {
+// wrote notes the tables that a compaction wrote, out of so many entries.
+func (i *CompactionInfo) wrote(tables []manifest.LevelTable, entries uint64) {
 	for _, t := range tables {
 		i.OutputTables = append(i.OutputTables, uint64(t.Meta.FileNum))
 		i.OutputBytes += t.Meta.SizeBytes
+		entries -= t.Meta.Entries
 	}
+	i.Dropped = entries
 }
 
 func (i *CompactionInfo) attrs() []slog.Attr {

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"sievedb"
+	"sievedb/vfs"
 )
 
 // Embed a store: open it, write, read, ask for what is not there, and walk over
@@ -48,4 +49,29 @@ func Example() {
 	// true
 	// user:1 is Ada
 	// user:2 is Grace
+}
+
+// Remove a whole family of keys with one small write, however many there are.
+func ExampleDB_DeleteRange() {
+	db, err := sievedb.Open("/store", &sievedb.Options{FS: vfs.NewMem()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	for i := range 1000 {
+		if err := db.Put(fmt.Appendf(nil, "session:%04d", i), nil); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := db.Put([]byte("user:1"), []byte("Ada")); err != nil {
+		log.Fatal(err)
+	}
+	if err := db.DeleteRange([]byte("session:"), []byte("session;")); err != nil { // ; comes after :
+		log.Fatal(err)
+	}
+	for k, v := range db.All().All() {
+		fmt.Printf("%s is %s\n", k, v)
+	}
+	// Output:
+	// user:1 is Ada
 }

@@ -279,7 +279,7 @@ var (
 // store refused it.
 func (c *linearClient) run(g *linearGroup, op *linearCall) error {
 	i := c.rng.IntN(g.keys)
-	switch c.rng.IntN(12) {
+	switch c.rng.IntN(13) {
 	case 0:
 		op.what = "Get"
 		return g.lookup(op, i, c.db)
@@ -316,6 +316,9 @@ func (c *linearClient) run(g *linearGroup, op *linearCall) error {
 	case 9:
 		op.what = "Apply"
 		return c.apply(g, op)
+	case 10:
+		op.what = "DeleteRange"
+		return c.db.DeleteRange(c.someOf(g, op))
 	}
 	op.what = "Update"
 	err := c.db.Update(func(tx *Txn) error { return c.transact(g, op, tx) })
@@ -349,6 +352,9 @@ func (c *linearClient) putIf(g *linearGroup, op *linearCall, i int) (err error) 
 // apply applies a batch with some conditions and some writes.
 func (c *linearClient) apply(g *linearGroup, op *linearCall) error {
 	b := c.db.NewBatch()
+	if c.one(4) {
+		b.DeleteRange(c.someOf(g, op))
+	}
 	for i := range g.keys {
 		if c.one(2) {
 			op.look(i, c.seen[g][i])
@@ -385,6 +391,9 @@ func (c *linearClient) transact(g *linearGroup, op *linearCall, tx *Txn) error {
 				}
 			}
 		}
+	}
+	if err := c.maybeSome(g, op, tx.DeleteRange); err != nil {
+		return err
 	}
 	for i := range g.keys {
 		if !c.one(2) {
@@ -576,9 +585,9 @@ func testLinearizable(t *testing.T, d Durability, crash bool, rounds int) {
 	t.Logf("%d flushes, %d compactions", flushes, compactions)
 	wanted := strings.Fields("PutIfAbsent/refused CompareAndSwap/refused Apply/refused Update/done")
 	if crash {
-		wanted = append(wanted, "PutIfAbsent/cut", "CompareAndSwap/cut", "Apply/cut", "Update/cut")
+		wanted = append(wanted, "DeleteRange/cut", "PutIfAbsent/cut", "CompareAndSwap/cut", "Apply/cut", "Update/cut")
 	} else {
-		wanted = append(wanted, "Get/done", "Has/done", "Snapshot/done", "Prefix/done")
+		wanted = append(wanted, "DeleteRange/done", "Get/done", "Has/done", "Snapshot/done", "Prefix/done")
 	}
 	for _, kind := range wanted {
 		if counts[kind] == 0 {

@@ -44,8 +44,9 @@ const (
 	// fanOut trades memory, of which each level of nodes takes the same in the
 	// worst case, for nodes to ask: at most fanOut-1 on each level.
 	fanOut = 4
-	// keyChunkBytes is the size of the pieces of memory for keys.
-	keyChunkBytes = 16 << 10
+	// The pieces of memory for keys double in size: a memtable with a few
+	// tombstones is not to take for full what they do not need.
+	firstKeyBytes, keyChunkBytes = 256, 16 << 10
 	// maxTombstones keeps a boundary within 32 bits.
 	maxTombstones = math.MaxInt32 / 2
 )
@@ -92,7 +93,7 @@ func (l *Log) Add(t Tombstone) error {
 // keep copies a key.
 func (l *Log) keep(s *logState, key []byte) []byte {
 	if cap(l.keyBytes)-len(l.keyBytes) < len(key) {
-		size := max(keyChunkBytes, len(key))
+		size := max(min(max(s.keyBytes, firstKeyBytes), keyChunkBytes), len(key))
 		l.keyBytes = make([]byte, 0, size)
 		s.keyBytes += size
 	}

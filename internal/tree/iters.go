@@ -2,6 +2,7 @@ package tree
 
 import (
 	"bytes"
+	"slices"
 	"sync"
 
 	"sievedb/internal/iter"
@@ -159,7 +160,7 @@ func (l *layers) table(t *Table, o sstable.IterOptions) {
 // run adds the tables lo to hi-1 of a run.
 func (l *layers) run(r *Run, lo, hi int, o sstable.IterOptions) {
 	var own rangedel.Source
-	if r.rangeDels != nil {
+	if r.rangeDels != nil && slices.ContainsFunc(r.Tables[lo:hi], func(t *Table) bool { return t.rangeDels != nil }) {
 		own = r.rangeDels
 	}
 	l.add(iter.NewConcat(&runTables{run: r, lo: lo, hi: hi, opts: o}), own, r.largestPoint)

@@ -58,16 +58,10 @@ func (s *State) HiddenBytes(meta *manifest.TableMeta) uint64 {
 	return n
 }
 
-// maxStretches bounds the ranges that an estimate looks at. Of more it takes a
-// sample.
-const maxStretches = 256
-
 // under is HiddenBytes without memory.
 func (s *State) under(t *Table) (n uint64) {
-	stretches := coveredBy(t.rangeDels)
-	step := (len(stretches) + maxStretches - 1) / maxStretches
-	for i := 0; i < len(stretches); i += step {
-		r := stretches[i]
+	covered := t.covered()
+	for _, r := range covered.ranges {
 		if t.Level == 0 {
 			for _, o := range s.L0[slices.Index(s.L0, t):] {
 				n += o.bytesIn(r)
@@ -89,19 +83,34 @@ func (s *State) under(t *Table) (n uint64) {
 			}
 		}
 	}
-	return n * uint64(step)
+	return n * covered.every
 }
 
-// coveredBy returns the longest ranges that are covered throughout.
-func coveredBy(set *rangedel.Set) (out []rangedel.Span) {
+// maxSample bounds the ranges that an estimate looks at.
+const maxSample = 256
+
+// sample is what range tombstones cover: ranges that are covered throughout, of
+// many every so many.
+type sample struct {
+	ranges []rangedel.Span
+	every  uint64
+}
+
+func sampleOf(set *rangedel.Set) sample {
+	var all []rangedel.Span
 	for _, s := range set.Spans() {
-		if n := len(out); n > 0 && bytes.Equal(out[n-1].End, s.Start) {
-			out[n-1].End = s.End
+		if n := len(all); n > 0 && bytes.Equal(all[n-1].End, s.Start) {
+			all[n-1].End = s.End
 			continue
 		}
-		out = append(out, s)
+		all = append(all, s)
 	}
-	return out
+	every := (len(all) + maxSample - 1) / maxSample
+	var some []rangedel.Span
+	for i := 0; i < len(all); i += every {
+		some = append(some, all[i])
+	}
+	return sample{some, uint64(every)}
 }
 
 // bytesIn returns about how many bytes of the table's file hold keys of r.

@@ -214,7 +214,8 @@ func checkState(t *testing.T, s *State, all []entry, snapshot keys.SeqNum, lo, h
 func TestItersAreWrappedOnlyWhereNeeded(t *testing.T) {
 	b := newBuilder(t)
 	b.add(6, 10, put("a", 1), put("z", 1))
-	b.add(5, 10, put("a", 2), delRange("c", "d", 3), put("z", 4))
+	b.add(5, 10, put("a", 2), put("b", 2))
+	b.add(5, 10, put("c", 2), delRange("c", "d", 3), put("z", 4))
 	b.add(0, 10, put("a", 5))
 	b.add(0, 10, delRange("x", "y", 7))
 	types := func(its []iter.Iterator) string {
@@ -232,9 +233,14 @@ func TestItersAreWrappedOnlyWhereNeeded(t *testing.T) {
 	if got, want := types(s.NewIters(o)), "memtable.Iter rangedel.Skipping rangedel.Skipping rangedel.Skipping"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	o.Upper = []byte("b") // the newest range delete is beyond it
-	if got, want := types(s.NewIters(o)), "memtable.Iter sstable.Iter rangedel.Skipping rangedel.Skipping"; got != want {
-		t.Errorf("%s, want %s", got, want)
+	for _, c := range []struct{ upper, want string }{
+		{"x", "memtable.Iter sstable.Iter rangedel.Skipping rangedel.Skipping"}, // the newest range delete is beyond it
+		{"c", "memtable.Iter sstable.Iter iter.Concat iter.Concat"},             // so is the other
+	} {
+		o.Upper = []byte(c.upper)
+		if got := types(s.NewIters(o)); got != c.want {
+			t.Errorf("up to %s: %s, want %s", c.upper, got, c.want)
+		}
 	}
 }
 

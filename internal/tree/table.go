@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"sync/atomic"
 
 	"sievedb/internal/cache"
@@ -25,6 +26,7 @@ type Table struct {
 	Reader *sstable.Reader
 
 	rangeDels *rangedel.Set // nil: none
+	covered   func() sample // of what they cover
 	// largestPoint is the largest sequence number of an entry, zero without any.
 	largestPoint keys.SeqNum
 	life         *lifetime
@@ -57,6 +59,7 @@ func (fs *Files) OpenTable(meta *manifest.TableMeta, level int, blocks *cache.Ca
 	t = &Table{
 		Meta: meta, Level: level, Reader: r,
 		rangeDels: r.RangeDels(), largestPoint: r.Properties().LargestSeq, life: &lifetime{file: f},
+		covered: sync.OnceValue(func() sample { return sampleOf(r.RangeDels()) }),
 	}
 	if err := t.CheckBounds(); err != nil {
 		return nil, err
@@ -78,7 +81,10 @@ func (t *Table) CheckBounds() error {
 
 // In returns the same table in another level, with counters of its own.
 func (t *Table) In(level int) *Table {
-	return &Table{Meta: t.Meta, Level: level, Reader: t.Reader, rangeDels: t.rangeDels, largestPoint: t.largestPoint, life: t.life}
+	return &Table{
+		Meta: t.Meta, Level: level, Reader: t.Reader,
+		rangeDels: t.rangeDels, covered: t.covered, largestPoint: t.largestPoint, life: t.life,
+	}
 }
 
 // Discard gives up a table that never became part of a read state.

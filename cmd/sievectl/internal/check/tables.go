@@ -83,6 +83,7 @@ func (c *checker) compare(name string, t *checkedTable) {
 	}{
 		{"entries", m.Entries, p.Entries},
 		{"deletes", m.Deletes, p.Deletes},
+		{"range tombstones", m.RangeDeletes, p.RangeDeletes},
 		{"distinct user keys", m.UserKeys, p.UserKeys},
 		{"bytes of keys and values", m.RawBytes, p.RawKeyBytes + p.RawValueBytes},
 	} {
@@ -90,15 +91,11 @@ func (c *checker) compare(name string, t *checkedTable) {
 			c.problemf(name, "%d %s, the manifest says %d", n.got, n.what, n.want)
 		}
 	}
-	// Range tombstones, which the bounds of the manifest cover, too, are not in
-	// the properties of the points.
-	inside := bytes.Compare(m.Smallest, p.SmallestKey) <= 0 && bytes.Compare(p.LargestKey, m.Largest) <= 0 &&
-		m.SmallestSeq <= p.SmallestSeq && p.LargestSeq <= m.LargestSeq
-	same := bytes.Equal(m.Smallest, p.SmallestKey) && bytes.Equal(m.Largest, p.LargestKey) &&
-		m.SmallestSeq == p.SmallestSeq && m.LargestSeq == p.LargestSeq
-	if !inside || !same && t.parts.RangeDels == nil {
-		c.problemf(name, "keys %.64q to %.64q with sequence numbers %d to %d, the manifest says %.64q to %.64q with %d to %d",
-			p.SmallestKey, p.LargestKey, p.SmallestSeq, p.LargestSeq, m.Smallest, m.Largest, m.SmallestSeq, m.LargestSeq)
+	b := t.reader.Bounds() // of entries and range tombstones together
+	got := manifest.KeyRange{Lo: b.Smallest, Hi: b.Largest, HiExclusive: b.LargestExclusive, ToEnd: b.ToEnd}
+	if want := m.KeyRange(); !bytes.Equal(got.Lo, want.Lo) || got.CompareEnds(want) != 0 || b.SmallestSeq != m.SmallestSeq || b.LargestSeq != m.LargestSeq {
+		c.problemf(name, "keys %.128v with sequence numbers %d to %d, the manifest says %.128v with %d to %d",
+			got, b.SmallestSeq, b.LargestSeq, want, m.SmallestSeq, m.LargestSeq)
 	}
 	if m.LargestSeq > c.state.LastSeq {
 		c.problemf(name, "sequence numbers up to %d, although those in tables end at %d", m.LargestSeq, c.state.LastSeq)
@@ -185,7 +182,7 @@ func (c *checker) checkVersions(userKey []byte) {
 	c.Sampled++
 	newer, newerIn := keys.MaxSeqNum+1, ""
 	for _, t := range c.tables {
-		if bytes.Compare(userKey, t.meta.Smallest) < 0 || bytes.Compare(userKey, t.meta.Largest) > 0 {
+		if !t.meta.KeyRange().Contains(userKey) {
 			continue
 		}
 		it := t.reader.NewIter(sstable.IterOptions{})

@@ -19,6 +19,7 @@ const (
 	kindIndex      = 1
 	kindFilter     = 2
 	kindProperties = 3
+	kindRangeDels  = 4
 )
 
 const (

@@ -111,6 +111,7 @@ const (
 	tagSealedSegment = 5
 	tagRemovedTable  = 6
 	tagAddedTable    = 7
+	tagRangeDeletes  = 8
 	tagOptional      = 0x80
 )
 
@@ -141,6 +142,8 @@ func decodeEdit(payload []byte) (*Edit, error) {
 			e.Removed = append(e.Removed, manifest.LevelFile{Level: decodeLevel(v), FileNum: keys.FileNum(v.Uvarint("removed table"))})
 		case tagAddedTable:
 			e.Added = append(e.Added, decodeTable(v))
+		case tagRangeDeletes:
+			e.decodeRangeDeletes(v)
 		default:
 			if tag&tagOptional == 0 {
 				return nil, corrupt.At(at, "field of an edit", "one that this program knows or may skip", tag)
@@ -174,6 +177,27 @@ func decodeTable(r *codec.Reader) manifest.LevelTable {
 		RawBytes:    r.Uvarint("raw bytes"),
 		FilterBytes: r.Uvarint("filter bytes"),
 	}}
+}
+
+// decodeRangeDeletes adds to the table before what is said of its range
+// tombstones.
+func (e *Edit) decodeRangeDeletes(r *codec.Reader) {
+	num := keys.FileNum(r.Uvarint("table with range tombstones"))
+	if n := len(e.Added); n == 0 || e.Added[n-1].Meta.FileNum != num {
+		r.Fail("table with range tombstones", "the one added before", num)
+		return
+	}
+	m := e.Added[len(e.Added)-1].Meta
+	m.RangeDeletes = r.Uvarint("range tombstones")
+	switch end := r.Uvarint("end of a table"); end {
+	case 0:
+	case 1:
+		m.LargestExclusive = true
+	case 2:
+		m.ToEnd, m.Largest = true, nil
+	default:
+		r.Fail("end of a table", "below 3", end)
+	}
 }
 
 func decodeLevel(r *codec.Reader) int {

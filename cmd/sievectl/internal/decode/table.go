@@ -157,15 +157,12 @@ func (t *Table) readParts() {
 		note(f.Filter, err)
 	}
 	if f.RangeTombstones.Length > 0 {
-		if p, err = t.part(f.RangeTombstones, anyKind); err == nil {
+		if p, err = t.part(f.RangeTombstones, kindRangeDels); err == nil {
 			t.RangeDels, err = rangedel.Decode(p)
 		}
 		note(f.RangeTombstones, err)
 	}
 }
-
-// anyKind is no kind of frame.
-const anyKind = math.MaxUint8
 
 // part returns the decoded payload of a frame that the footer leads to.
 func (t *Table) part(h Handle, kind uint8) ([]byte, error) {
@@ -179,7 +176,7 @@ func (t *Table) part(h Handle, kind uint8) ([]byte, error) {
 		return nil, err
 	case fr.sum != h.Sum:
 		return nil, corrupt.At(int64(len(b)-4), "checksum", h.Sum, fr.sum)
-	case kind != anyKind && fr.kind != kind:
+	case fr.kind != kind:
 		return nil, corrupt.At(int64(len(b)-frameTailLen), "kind of block", kind, fr.kind)
 	}
 	return fr.payload, nil
@@ -230,7 +227,7 @@ var propertyNames = [...]string{
 	1: "entries", "deletes", "user keys", "raw key bytes", "raw value bytes", "data blocks", "data bytes",
 	"raw block bytes", "smallest key", "largest key", "smallest sequence number", "largest sequence number",
 	"block size bytes", "compression", "filter kind", "filter keys", "filter millibits", "filter probes",
-	"filter rate", "file number",
+	"filter rate", "file number", "range tombstones",
 }
 
 func decodeProperties(p []byte) (all []Property, err error) {

@@ -100,7 +100,7 @@ func checkDest(src, dst string) error {
 type merge struct {
 	sources []*source
 	report  *Report
-	deletes *rangedel.Set // of all tables
+	deletes *rangedel.Set // the range tombstones of all sources
 	lost    []*KeyRange   // ranges of losses that may hold keys yet to come
 	unknown map[keys.Kind]uint64
 }
@@ -132,7 +132,8 @@ func (m *merge) start(sources []*source) {
 		for _, l := range s.own {
 			m.lost = append(m.lost, l.Keys)
 		}
-		if s.table != nil && s.table.RangeDels != nil {
+		tombstones = append(tombstones, s.deletes...)
+		if s.table != nil {
 			tombstones = rangedel.AppendTombstones(tombstones, s.table.RangeDels.Spans())
 		}
 		if s.fill(); len(s.entries) > 0 {

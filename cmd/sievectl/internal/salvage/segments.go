@@ -14,6 +14,7 @@ import (
 	"sievedb/internal/corrupt"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/rangedel"
 	"sievedb/wal"
 )
 
@@ -73,6 +74,10 @@ func (p *plan) readSegment(seg manifest.Segment, out *source, last *keys.SeqNum)
 		stats.Entries += uint64(len(b.Ops))
 		for _, op := range b.Ops {
 			k := keys.InternalKey{UserKey: op.Key, Trailer: op.Trailer}
+			if op.Trailer.Kind() == keys.KindRangeDelete {
+				out.deletes = append(out.deletes, rangedel.Tombstone{Start: bytes.Clone(op.Key), End: bytes.Clone(op.Value), Seq: op.Trailer.SeqNum()})
+				continue
+			}
 			out.entries = append(out.entries, decode.Entry{InternalKey: k.Clone(), Value: bytes.Clone(op.Value)})
 		}
 		return nil

@@ -13,6 +13,7 @@ import (
 	"sievedb/internal/corrupt"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/rangedel"
 )
 
 // aboveTables is the level of what no table has: nothing is newer.
@@ -34,7 +35,9 @@ type source struct {
 	last  keys.InternalKey // of the last entry that was used; without a user key, none was
 	loss  *Loss            // that is not yet at its end
 	own   []*Loss          // all of this table
-	lost  func(*KeyRange)  // is told of each range whose end is known
+	// deletes are the range tombstones of the segments.
+	deletes []rangedel.Tombstone
+	lost    func(*KeyRange) // is told of each range whose end is known
 
 	entries []decode.Entry // in memory and not yet yielded
 }
@@ -86,7 +89,7 @@ func (p *plan) openTable(num keys.FileNum, listed manifest.LevelTable) (*source,
 		p.report.lose(name, int64(h.Offset), int64(h.Offset+h.Length), "range tombstones; what they deleted may be back")
 	}
 	if seq, ok := t.Number(decode.TagLargestSeq); ok && !p.whole {
-		p.lastSeq = max(p.lastSeq, keys.SeqNum(seq))
+		p.lastSeq = max(p.lastSeq, keys.SeqNum(seq), t.RangeDels.Largest())
 	}
 	s.file, s.table, s.stats.Scanned = f, t, t.Scanned
 	return s, nil
@@ -161,8 +164,8 @@ func (s *source) foreign(entries []decode.Entry, offset uint64) error {
 	if s.last.UserKey != nil && keys.Compare(s.last, first) >= 0 {
 		err = corrupt.At(int64(offset), "order of blocks", "a key after "+s.last.String(), first)
 	}
-	if m := s.meta; m != nil && (bytes.Compare(first.UserKey, m.Smallest) < 0 || bytes.Compare(last.UserKey, m.Largest) > 0) {
-		err = corrupt.At(int64(offset), "keys of the block", fmt.Sprintf("%.64q to %.64q", m.Smallest, m.Largest), fmt.Sprintf("%.64q to %.64q", first.UserKey, last.UserKey))
+	if m := s.meta; m != nil && (bytes.Compare(first.UserKey, m.Smallest) < 0 || m.KeyRange().EndsBefore(last.UserKey)) {
+		err = corrupt.At(int64(offset), "keys of the block", fmt.Sprintf("%.128v", m.KeyRange()), fmt.Sprintf("%.64q to %.64q", first.UserKey, last.UserKey))
 	}
 	return corrupt.In(err, s.stats.Name, 0)
 }
