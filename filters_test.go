@@ -226,8 +226,10 @@ func TestFiltersFollowTheSurvivors(t *testing.T) {
 	compactAll(t, db)
 	after, keys := liveFilters(db)
 	const blocks = (n/100*10 + 511) / 512 // of 64 bytes
-	if tables := db.state.Load().Version.Tables(); keys != n/100 || tables != 1 || after != blocks*64+24 {
-		t.Errorf("%d keys in %d tables have filters of %d bytes, want %d and %d", keys, tables, after, n/100, blocks*64+24)
+	// Each table rounds up to whole blocks and has a trailer of 24 bytes.
+	tables := uint64(db.state.Load().Version.Tables())
+	if most := (blocks+tables-1)*64 + tables*24; keys != n/100 || tables > 2 || after < blocks*64+tables*24 || after > most {
+		t.Errorf("%d keys in %d tables have filters of %d bytes, want %d keys and at most %d bytes", keys, tables, after, n/100, most)
 	}
 	must(t, db.Close())
 }

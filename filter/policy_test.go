@@ -133,7 +133,7 @@ func TestPolicyValidate(t *testing.T) {
 		}
 	}
 	for want, bad := range map[string]Policy{
-		"exclude":       {Uniform: true, FromBottom: []float64{1}},
+		"both Uniform":  {Uniform: true, FromBottom: []float64{1}},
 		"FromBottom[1]": {FromBottom: []float64{1, 101}},
 		"FromBottom[0]": {FromBottom: []float64{math.NaN()}},
 		"is empty":      {FromBottom: []float64{}},
