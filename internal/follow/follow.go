@@ -76,6 +76,9 @@ type Update struct {
 // calls; an attempt costs about what loading the manifest does.
 const maxAttempts = 64
 
+// ErrOvertaken says that a writer was faster than Read at every attempt.
+var ErrOvertaken = errors.New("the store changed again and again while it was read")
+
 // Read reads what is new. A writer removes files, and writes where they are
 // being read, so a failure is first taken for its doing, and Read starts again
 // from CURRENT. But a writer only removes what its manifest does not name any
@@ -105,7 +108,7 @@ func (d *Directory) Read() (*Update, error) {
 			damage = *c
 		}
 	}
-	return nil, errors.Join(fmt.Errorf("the store changed %d times while it was read", maxAttempts), discard(opened))
+	return nil, errors.Join(fmt.Errorf("%w: %d times", ErrOvertaken, maxAttempts), discard(opened))
 }
 
 // readOnce reads the log on, and opens the tables of st that are not open yet, in
