@@ -83,9 +83,6 @@ func (b *Batch) Ops() []byte { return b.ops }
 // Reset empties the batch and keeps its memory.
 func (b *Batch) Reset() { b.ops, b.count = b.ops[:0], 0 }
 
-// Truncate takes back the operations after a mark of b.Count and len(b.Ops).
-func (b *Batch) Truncate(count uint32, opsBytes int) { b.ops, b.count = b.ops[:opsBytes], count }
-
 // AppendHeader appends the header of a payload to dst.
 func AppendHeader(dst []byte, seq keys.SeqNum, count uint32) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(seq))

@@ -1,7 +1,6 @@
 package batch
 
 import (
-	"bytes"
 	"encoding/hex"
 	"errors"
 	"testing"
@@ -59,17 +58,6 @@ func TestRoundTrip(t *testing.T) {
 	}
 	if string(ops[0].Value) != "vv" || ops[1].Value != nil || string(ops[3].Value) != "bc" || ops[4].Value != nil {
 		t.Errorf("values %q, %q, %q, %q", ops[0].Value, ops[1].Value, ops[3].Value, ops[4].Value)
-	}
-}
-
-func TestTruncateTakesBack(t *testing.T) {
-	b := sample()
-	before := bytes.Clone(payload(1, b))
-	count, size := b.Count(), len(b.Ops())
-	b.Put([]byte("more"), []byte("x"))
-	b.Truncate(count, size)
-	if !bytes.Equal(payload(1, b), before) {
-		t.Error("Truncate does not restore the batch")
 	}
 }
 
