@@ -215,6 +215,7 @@ func (r *Reader) Has(userKey []byte, hash uint64, snapshot keys.SeqNum) (Found, 
 func (r *Reader) lookup(dst, userKey []byte, hash uint64, snapshot keys.SeqNum, withValue bool) (Found, error) {
 	f := Found{Value: dst}
 	for i := r.index.find(userKey); i < r.index.n(); i++ {
+		r.cache.Prefetch(&r.index.hints[i], 0, searchedBytes)
 		h, ok := r.cached(i)
 		if ok {
 			f.BlocksCached++

@@ -37,6 +37,13 @@ func BenchmarkHitByHint(b *testing.B) {
 	}
 }
 
+func BenchmarkPrefetch(b *testing.B) {
+	c, hints := filled(benchBlocks)
+	for n := 0; b.Loop(); n++ {
+		c.Prefetch(&hints[scatter(n)], 0, 192)
+	}
+}
+
 func BenchmarkHitByIndex(b *testing.B) {
 	c, _ := filled(benchBlocks)
 	for n := 0; b.Loop(); n++ {

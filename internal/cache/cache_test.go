@@ -3,6 +3,7 @@ package cache
 import (
 	"encoding/binary"
 	"iter"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 )
@@ -356,6 +357,43 @@ func TestHintAfterReuse(t *testing.T) {
 		}
 	}
 	emptied(t, c, 4)
+}
+
+// TestPrefetchAnyHint gives Prefetch hints of every kind: it must not fail, and
+// may change nothing.
+func TestPrefetchAnyHint(t *testing.T) {
+	c := New(1 << 20)
+	var hint atomic.Uint64
+	put(c, 1, 0, 5000, &hint, false)
+	good := hint.Load()
+	if n := good >> hintLengthShift * hintLengthUnit; n != 5056 {
+		t.Errorf("the hint says %d bytes, want 5000 in whole units of %d", n, hintLengthUnit)
+	}
+	var large atomic.Uint64
+	put(c, 1, 1, 300<<10, &large, false)
+	before := c.Metrics()
+	seed := [32]byte{1}
+	r := rand.New(rand.NewChaCha8(seed))
+	for i := range 100_000 {
+		switch i % 4 {
+		case 0:
+			hint.Store(r.Uint64())
+		case 1: // one bit wrong
+			hint.Store(good ^ 1<<r.IntN(64))
+		case 2:
+			hint.Store(large.Load() ^ 1<<r.IntN(64))
+		default:
+			hint.Store(r.Uint64() & (1<<40 - 1))
+		}
+		c.Prefetch(&hint, r.IntN(10_000), r.IntN(10_000))
+	}
+	if after := c.Metrics(); after != before {
+		t.Errorf("metrics changed from %+v to %+v", before, after)
+	}
+	hint.Store(good)
+	if n := testing.AllocsPerRun(100, func() { c.Prefetch(&hint, 1024, 512) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
 }
 
 func TestZeroCapacity(t *testing.T) {

@@ -2,6 +2,17 @@ package cache
 
 import "sync/atomic"
 
+// A hint is the reference of a slot in its low 32 bits, the number of its shard
+// above, and then the length of the block in units of hintLengthUnit bytes,
+// rounded up, for Prefetch. Zero is no hint.
+const (
+	hintShardShift  = 32
+	hintShardMask   = 0xff
+	hintLengthShift = 40
+	hintLengthUnit  = 64
+	hintMaxLength   = 1<<24 - 1
+)
+
 // Handle is one pin on one block. The zero Handle holds nothing. A Handle may
 // be moved but not duplicated: each one that Get or Reserve returned is
 // released once, through whichever copy is current.
@@ -52,6 +63,7 @@ func (h *Handle) Release() {
 // remember stores where the block is in hint, unless that is nil.
 func (h Handle) remember(hint *atomic.Uint64) {
 	if hint != nil {
-		hint.Store(h.slab.shard.number<<32 | uint64(h.slab.at(int(h.slot))))
+		units := min((uint64(h.slab.slots[h.slot].length)+hintLengthUnit-1)/hintLengthUnit, hintMaxLength)
+		hint.Store(units<<hintLengthShift | h.slab.shard.number<<hintShardShift | uint64(h.slab.at(int(h.slot))))
 	}
 }
