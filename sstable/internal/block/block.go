@@ -74,6 +74,7 @@ const (
 		maxPrefixLen + 3*MaxSizeBytes + blockTailLen
 
 	lowBits  = 0x7f7f7f7f7f7f7f7f
+	highBits = 0x8080808080808080
 	allBytes = 0x0101010101010101
 )
 
@@ -172,21 +173,32 @@ func checkKind(k keys.Kind) error {
 	return corrupt.At(0, "entry kind", "put or delete", k.String())
 }
 
-// uvarint decodes a varint that is known to be whole.
+// uvarint decodes a varint that is known to be whole, at a place in a block that
+// at least eight bytes follow.
 func uvarint(data []byte, off int) (v uint64, next int) {
-	if c := data[off]; c < 0x80 {
-		return uint64(c), off + 1
+	x := binary.LittleEndian.Uint64(data[off:])
+	if x&0x80 == 0 {
+		return x & 0x7f, off + 1
 	}
-	var shift uint
-	for {
-		c := data[off]
-		off++
-		v |= uint64(c&0x7f) << shift
-		if c < 0x80 {
-			return v, off
-		}
-		shift += 7
+	return uvarint8(data, off, x)
+}
+
+// uvarint8 is uvarint for the eight bytes x at off, of which the first is not the
+// last. It has no loop over the bytes, whose number no branch predictor knows:
+// trailers have four to six.
+func uvarint8(data []byte, off int, x uint64) (v uint64, next int) {
+	ends := ^x & highBits
+	if ends == 0 { // nine or ten bytes
+		v, n := binary.Uvarint(data[off:])
+		return v, off + n
 	}
+	end := bits.TrailingZeros64(ends) // the high bit of the last byte
+	x &= 2<<end - 1
+	// Seven bits of each byte, then 14 of two, 28 of four, 56 of eight.
+	x = x&0x007f007f007f007f | x&0x7f007f007f007f00>>1
+	x = x&0x00003fff00003fff | x&0x3fff00003fff0000>>2
+	x = x&0x000000000fffffff | x&0x0fffffff00000000>>4
+	return x, off + end>>3 + 1
 }
 
 func (v *View) offset(i int) int { return int(binary.LittleEndian.Uint16(v.offsets[2*i:])) }

@@ -2,6 +2,7 @@ package block
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -104,6 +105,32 @@ func TestKinds(t *testing.T) {
 		b.Add([]byte("a"), keys.MakeTrailer(1, kind), nil, 0)
 		if err := Validate(b.Finish(nil)); !errors.Is(err, want) {
 			t.Errorf("kind %s: %v", kind, err)
+		}
+	}
+}
+
+// TestUvarint holds uvarint to encoding/binary, for every length and both ends
+// of it, and for forms longer than need be, which Validate lets through.
+func TestUvarint(t *testing.T) {
+	check := func(encoded []byte) {
+		t.Helper()
+		want, n := binary.Uvarint(encoded)
+		for _, next := range []byte{0x00, 0x7f, 0x80, 0xff} { // what follows must not matter
+			data := append(append([]byte{0xff}, encoded...), bytes.Repeat([]byte{next}, blockTailLen)...)
+			if got, end := uvarint(data, 1); got != want || end != 1+n {
+				t.Fatalf("%x, followed by %x: %d up to %d, want %d up to %d", encoded, next, got, end, want, 1+n)
+			}
+		}
+	}
+	for bits := range 65 {
+		for _, v := range []uint64{1<<bits - 1, 1 << (bits & 63), 0x0123456789abcdef & (1<<bits - 1)} {
+			encoded := binary.AppendUvarint(nil, v)
+			check(encoded)
+			for len(encoded) < binary.MaxVarintLen64-1 {
+				encoded[len(encoded)-1] |= 0x80
+				encoded = append(encoded, 0)
+				check(encoded)
+			}
 		}
 	}
 }
