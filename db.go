@@ -78,6 +78,7 @@ type DB struct {
 	slowed     slowed
 
 	closingc  chan struct{} // closed when closing is set
+	closed    atomic.Bool   // closing, for those who do not hold mu
 	wakeLog   chan struct{} // holds a token when records wait to be written
 	workers   sync.WaitGroup
 	closeOnce sync.Once
@@ -109,6 +110,7 @@ func (db *DB) Close() error {
 func (db *DB) close() error {
 	db.mu.Lock()
 	db.closing = true
+	db.closed.Store(true)
 	close(db.closingc)
 	db.cond.Broadcast()
 	db.mu.Unlock()
@@ -144,12 +146,10 @@ func (db *DB) close() error {
 
 // usable returns ErrClosed once Close was called.
 func (db *DB) usable() error {
-	select {
-	case <-db.closingc:
+	if db.closed.Load() {
 		return ErrClosed
-	default:
-		return nil
 	}
+	return nil
 }
 
 // writable returns why the store takes no writes, or nil.

@@ -97,7 +97,13 @@ func (db *DB) scanState(state *tree.State, lo, hi []byte, snapshot keys.SeqNum, 
 		// are older, and its memtables' iterators end there.
 		snapshot = keys.MaxSeqNum
 	}
-	it.visible = internal.NewVisible(internal.NewMerging(it.inputs...), internal.VisibleOptions{
+	var in internal.Iterator
+	if len(it.inputs) == 1 {
+		in = it.inputs[0]
+	} else {
+		in = internal.NewMerging(it.inputs...)
+	}
+	it.visible = internal.NewVisible(in, internal.VisibleOptions{
 		Snapshot: snapshot, Lower: lo, Upper: hi,
 	})
 	return it

@@ -61,9 +61,10 @@ type Visible struct {
 	in      Iterator
 	o       VisibleOptions
 	place   place
-	shown   []byte // the user key shown: memory of in, or key
-	key     []byte // buffer: the user key that is being passed or is shown
-	value   []byte // buffer: the value shown in place beforeKey
+	shown   []byte       // the user key shown: memory of in, or key
+	trailer keys.Trailer // of the version shown, in place onEntry
+	key     []byte       // buffer: the user key that is being passed or is shown
+	value   []byte       // buffer: the value shown in place beforeKey
 	skipped Skipped
 	closed  bool
 	err     error
@@ -128,20 +129,36 @@ func (v *Visible) SeekLT(userKey []byte) bool {
 
 // Next moves to the following key.
 func (v *Visible) Next() bool {
-	ok := true
 	switch v.place {
-	case nowhere:
-		return false
 	case onEntry:
-		v.mark(v.shown)
+		return v.settleForward(v.passShown())
 	case beforeKey: // v.key is marked; step onto its newest version
+		ok := false
 		if v.in.Valid() {
 			ok = v.in.Next()
 		} else {
 			ok = v.in.First()
 		}
+		return v.settleForward(ok && v.passForward(minTrailer, seekAfter))
+	default:
+		return false
 	}
-	return v.settleForward(ok && v.passForward(minTrailer))
+}
+
+// passShown moves the input from the version shown to the next user key.
+func (v *Visible) passShown() bool {
+	v.mark(v.shown)
+	if !v.in.Next() {
+		return false
+	}
+	// Versions of a user key come in descending order of trailers: what has no
+	// smaller one belongs to another key, and that needs no compare.
+	k := v.in.Key()
+	if k.Trailer >= v.trailer || !bytes.Equal(k.UserKey, v.key) {
+		return true
+	}
+	v.skipped.Versions++
+	return v.passForward(minTrailer, seekAfter-1)
 }
 
 // Prev moves to the preceding key.
@@ -218,14 +235,14 @@ func (v *Visible) settleForward(ok bool) bool {
 		case !k.Trailer.Visible(v.o.Snapshot):
 			v.skipped.Versions++
 			v.mark(k.UserKey)
-			ok = v.passForward(keys.SeekTrailer(v.o.Snapshot))
+			ok = v.passForward(keys.SeekTrailer(v.o.Snapshot), seekAfter)
 		case k.Trailer.Kind() == keys.KindPut:
-			v.place, v.shown = onEntry, k.UserKey
+			v.place, v.shown, v.trailer = onEntry, k.UserKey, k.Trailer
 			return true
 		case k.Trailer.Kind() == keys.KindDelete:
 			v.skipped.Tombstones++
 			v.mark(k.UserKey)
-			ok = v.passForward(minTrailer)
+			ok = v.passForward(minTrailer, seekAfter)
 		default:
 			return v.unknown(k)
 		}
@@ -235,9 +252,9 @@ func (v *Visible) settleForward(ok bool) bool {
 }
 
 // passForward moves the input, which stands on a version of v.key, to the
-// first entry at or after (v.key, trailer).
-func (v *Visible) passForward(trailer keys.Trailer) bool {
-	for range seekAfter {
+// first entry at or after (v.key, trailer), by so many steps or a seek.
+func (v *Visible) passForward(trailer keys.Trailer, steps int) bool {
+	for range steps {
 		if !v.in.Next() {
 			return false
 		}
