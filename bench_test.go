@@ -195,6 +195,16 @@ func TestAllocations(t *testing.T) {
 			}
 		})
 		count("an absent Has", 0, func() { _, bad = db.Has(k) })
+		if where == "tables" {
+			count("a scan of ten keys", 3, func() { // the iterator, that of the run, that of the table
+				it := db.All()
+				it.First()
+				for range 9 {
+					it.Next()
+				}
+				bad = it.Close()
+			})
+		}
 	}
 	if got := testing.AllocsPerRun(500, func() { must(t, db.Put(k, value)) }); got > 2 {
 		t.Errorf("a put allocates %v times, want 2 at most", got)

@@ -358,8 +358,11 @@ func (db *DB) missingFilters(s *tree.State) {
 
 // damage tells of the damaged file that err names, if it does.
 func (e *events) damage(err error) {
-	var c *CorruptionError
-	if !e.on || !errors.As(err, &c) || !e.first(c.File) {
+	if err == nil || !e.on {
+		return
+	}
+	var c *CorruptionError // on the heap, which nearly all calls are spared
+	if !errors.As(err, &c) || !e.first(c.File) {
 		return
 	}
 	post(e, e.listener.Corruption, c, slog.LevelError, nil, "corruption", slog.String("file", c.File), slog.Int64("offset", c.Offset),

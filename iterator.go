@@ -3,6 +3,7 @@ package sievedb
 import (
 	"errors"
 	"iter"
+	"sync"
 	"sync/atomic"
 
 	internal "sievedb/internal/iter"
@@ -25,16 +26,26 @@ import (
 //	for ok := it.SeekGE(key); ok; ok = it.Next() { use(it.Key(), it.Value()) }
 //	err := it.Err()
 type Iterator struct {
-	db      *DB
-	state   *tree.State // referenced until Close
-	visible *internal.Visible
+	db     *DB
+	state  *tree.State // referenced until Close
+	walk   *walk       // nil after Close
+	passed *span       // of a transaction, which is validated by it; or nil
+	err    error
+}
+
+// walk is what an Iterator works with, to be used again by another after Close:
+// a scan of a few keys would else spend a fifth of its time on allocations.
+type walk struct {
+	visible internal.Visible
+	merging internal.Merging
 	inputs  []internal.Iterator // of visible
 	stats   sstable.IterStats
 	lower   []byte
 	upper   []byte // nil: none
-	passed  *span  // of a transaction, which is validated by it; or nil
-	err     error
+	memory  []byte // of lower and upper
 }
+
+var walks = sync.Pool{New: func() any { return new(walk) }}
 
 // Scan returns an iterator over the keys k with lo <= k < hi; a nil hi is no
 // bound. The slices are copied.
@@ -83,14 +94,16 @@ func (db *DB) acquire() *tree.State {
 // scanState returns an iterator over a referenced state, which belongs to it
 // from then on, and over own, if that is not nil, which is newer.
 func (db *DB) scanState(state *tree.State, lo, hi []byte, snapshot keys.SeqNum, own *memtable.Table) *Iterator {
-	it := &Iterator{db: db, state: state}
-	lo = append([]byte{}, lo...)
+	w := walks.Get().(*walk)
+	w.memory = append(append(w.memory[:0], lo...), hi...)
+	n := len(lo)
+	w.lower, w.upper = w.memory[:n:n], nil
 	if hi != nil {
-		hi = append([]byte{}, hi...)
+		w.upper = w.memory[n:]
 	}
-	it.lower, it.upper = lo, hi
-	it.inputs = state.NewIters(tree.IterOptions{
-		Lower: lo, Upper: hi, Snapshot: snapshot, CommitLock: &db.commit.Lock, Stats: &it.stats, Own: own,
+	w.stats = sstable.IterStats{}
+	w.inputs = state.AppendIters(w.inputs[:0], tree.IterOptions{
+		Lower: w.lower, Upper: w.upper, Snapshot: snapshot, CommitLock: &db.commit.Lock, Stats: &w.stats, Own: own,
 	})
 	if own != nil {
 		// All that the state shows is not newer than the snapshot: its tables
@@ -98,20 +111,19 @@ func (db *DB) scanState(state *tree.State, lo, hi []byte, snapshot keys.SeqNum, 
 		snapshot = keys.MaxSeqNum
 	}
 	var in internal.Iterator
-	if len(it.inputs) == 1 {
-		in = it.inputs[0]
+	if len(w.inputs) == 1 {
+		in = w.inputs[0] // there is nothing to merge
 	} else {
-		in = internal.NewMerging(it.inputs...)
+		w.merging.Reset(w.inputs...)
+		in = &w.merging
 	}
-	it.visible = internal.NewVisible(in, internal.VisibleOptions{
-		Snapshot: snapshot, Lower: lo, Upper: hi,
-	})
-	return it
+	w.visible.Reset(in, internal.VisibleOptions{Snapshot: snapshot, Lower: w.lower, Upper: w.upper})
+	return &Iterator{db: db, state: state, walk: w}
 }
 
 // ready reports whether the iterator may move.
 func (it *Iterator) ready() bool {
-	if it.err != nil || it.visible == nil {
+	if it.err != nil || it.walk == nil {
 		return false
 	}
 	it.err = it.db.usable()
@@ -120,12 +132,12 @@ func (it *Iterator) ready() bool {
 
 // First moves to the first key and reports whether there is one.
 func (it *Iterator) First() bool {
-	return it.ready() && it.passedUp(it.lower, it.visible.First())
+	return it.ready() && it.passedUp(it.walk.lower, it.walk.visible.First())
 }
 
 // Last moves to the last key and reports whether there is one.
 func (it *Iterator) Last() bool {
-	return it.ready() && it.passedDown(it.upper, it.visible.Last())
+	return it.ready() && it.passedDown(it.walk.upper, it.walk.visible.Last())
 }
 
 // SeekGE moves to the first key at or after key.
@@ -133,7 +145,7 @@ func (it *Iterator) SeekGE(key []byte) bool {
 	if key == nil {
 		key = []byte{}
 	}
-	return it.ready() && it.passedUp(key, it.visible.SeekGE(key))
+	return it.ready() && it.passedUp(key, it.walk.visible.SeekGE(key))
 }
 
 // SeekLT moves to the last key before key.
@@ -141,19 +153,19 @@ func (it *Iterator) SeekLT(key []byte) bool {
 	if key == nil {
 		key = []byte{}
 	}
-	return it.ready() && it.passedDown(key, it.visible.SeekLT(key))
+	return it.ready() && it.passedDown(key, it.walk.visible.SeekLT(key))
 }
 
 // Next moves to the following key. On an iterator that stands on no key it
 // does nothing and returns false.
 func (it *Iterator) Next() bool {
-	return it.ready() && it.passedUp(nil, it.visible.Next())
+	return it.ready() && it.passedUp(nil, it.walk.visible.Next())
 }
 
 // Prev moves to the preceding key. On an iterator that stands on no key it
 // does nothing and returns false.
 func (it *Iterator) Prev() bool {
-	return it.ready() && it.passedDown([]byte{}, it.visible.Prev())
+	return it.ready() && it.passedDown([]byte{}, it.walk.visible.Prev())
 }
 
 // passedUp notes, for a transaction, that the iterator passed over everything
@@ -165,9 +177,9 @@ func (it *Iterator) passedUp(from []byte, valid bool) bool {
 	switch {
 	case it.passed == nil:
 	case valid:
-		it.passed.extend(from, it.visible.Key(), false)
+		it.passed.extend(from, it.walk.visible.Key(), false)
 	default:
-		it.passed.extend(from, it.upper, it.upper == nil)
+		it.passed.extend(from, it.walk.upper, it.walk.upper == nil)
 	}
 	return valid
 }
@@ -177,15 +189,15 @@ func (it *Iterator) passedDown(from []byte, valid bool) bool {
 	switch {
 	case it.passed == nil:
 	case valid:
-		it.passed.extend(it.visible.Key(), from, from == nil)
+		it.passed.extend(it.walk.visible.Key(), from, from == nil)
 	default:
-		it.passed.extend(it.lower, from, from == nil)
+		it.passed.extend(it.walk.lower, from, from == nil)
 	}
 	return valid
 }
 
 // Valid reports whether the iterator stands on a key.
-func (it *Iterator) Valid() bool { return it.err == nil && it.visible != nil && it.visible.Valid() }
+func (it *Iterator) Valid() bool { return it.err == nil && it.walk != nil && it.walk.visible.Valid() }
 
 // Key returns the key that the iterator stands on, nil if on none. The slice
 // belongs to the iterator and is valid until it moves or is closed.
@@ -193,7 +205,7 @@ func (it *Iterator) Key() []byte {
 	if !it.Valid() {
 		return nil
 	}
-	return it.visible.Key()
+	return it.walk.visible.Key()
 }
 
 // Value returns the value of Key, nil if the iterator stands on no key. The
@@ -202,16 +214,16 @@ func (it *Iterator) Value() []byte {
 	if !it.Valid() {
 		return nil
 	}
-	return it.visible.Value()
+	return it.walk.visible.Value()
 }
 
 // Err returns the first failure, also after Close. ErrClosed says that the
 // store or the snapshot was closed.
 func (it *Iterator) Err() error {
-	if it.err != nil || it.visible == nil {
+	if it.err != nil || it.walk == nil {
 		return it.err
 	}
-	return it.db.closedError(it.visible.Err())
+	return it.db.closedError(it.walk.visible.Err())
 }
 
 // closedError turns the failure of a read for which Close took the file away
@@ -226,14 +238,16 @@ func (db *DB) closedError(err error) error {
 // Close releases what the iterator holds and returns Err. It may be called
 // more than once.
 func (it *Iterator) Close() error {
-	if it.visible == nil {
+	if it.walk == nil {
 		return it.err
 	}
 	it.err = it.Err()
-	err := it.db.closedError(it.visible.Close())
-	skipped := it.visible.Skipped()
-	it.db.scans.add(&it.stats, skipped, it.inputs)
-	it.visible, it.inputs = nil, nil
+	w := it.walk
+	it.walk = nil
+	err := it.db.closedError(w.visible.Close())
+	it.db.scans.add(&w.stats, w.visible.Skipped(), w.inputs)
+	clear(w.inputs)
+	walks.Put(w)
 	if err = errors.Join(err, it.state.Release()); it.err == nil {
 		it.err = err
 	}
@@ -254,7 +268,7 @@ func (it *Iterator) sequence(start, step func() bool) iter.Seq2[[]byte, []byte] 
 	return func(yield func(k, v []byte) bool) {
 		defer it.Close()
 		for ok := start(); ok; ok = step() {
-			if !yield(it.visible.Key(), it.visible.Value()) {
+			if !yield(it.walk.visible.Key(), it.walk.visible.Value()) {
 				return
 			}
 		}

@@ -29,7 +29,8 @@ type Iter struct {
 	blockIdx int // of b; -1: no block
 	entry    int // of b
 	valid    bool
-	keyBuf   []byte // prefix of b, then the current suffix
+	keyBuf   []byte // prefix of b, then the current suffix; begins as small
+	small    [48]byte
 	key      keys.InternalKey
 	valueOff int
 }
@@ -40,6 +41,7 @@ var _ iter.Iterator = (*Iter)(nil)
 // them or not, that stands on none. Close it.
 func (r *Reader) NewIter(o IterOptions) *Iter {
 	i := &Iter{r: r, blockIdx: -1}
+	i.keyBuf = i.small[:0]
 	i.fetch = fetcher{r: r, stats: o.Stats, noFill: o.NoFill, next: -1}
 	if o.Stats == nil {
 		i.fetch.stats = &i.own

@@ -37,7 +37,15 @@ type Concat struct {
 var _ Iterator = (*Concat)(nil)
 
 // NewConcat returns an iterator over tables. It opens none as yet.
-func NewConcat(tables Tables) *Concat { return &Concat{tables: tables, n: tables.Len()} }
+func NewConcat(tables Tables) *Concat {
+	c := new(Concat)
+	c.Reset(tables)
+	return c
+}
+
+// Reset makes c what NewConcat(tables) returns. It does not close what c had
+// open; call Close first.
+func (c *Concat) Reset(tables Tables) { *c = Concat{tables: tables, n: tables.Len()} }
 
 // First implements Iterator.
 func (c *Concat) First() bool {

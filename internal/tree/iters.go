@@ -27,11 +27,11 @@ type IterOptions struct {
 	Own *memtable.Table
 }
 
-// NewIters returns internal iterators over every part of the state, newest
-// first, to be merged, without the entries that range tombstones hide. The caller
-// holds a reference until they are closed.
-func (s *State) NewIters(o IterOptions) []iter.Iterator {
-	l := layers{snapshot: o.Snapshot, its: make([]iter.Iterator, 0, 2+len(s.Immutables)+len(s.L0)+len(s.Runs))}
+// AppendIters appends internal iterators over every part of the state to dst,
+// newest first, to be merged, without the entries that range tombstones hide. The
+// caller holds a reference until they are closed.
+func (s *State) AppendIters(dst []iter.Iterator, o IterOptions) []iter.Iterator {
+	l := layers{snapshot: o.Snapshot, its: dst}
 	if o.Own != nil {
 		l.memtable(o.Own, o.Own.NewIter(nil, keys.MaxSeqNum), o.Own.LargestSeq())
 	}
@@ -163,7 +163,9 @@ func (l *layers) run(r *Run, lo, hi int, o sstable.IterOptions) {
 	if r.rangeDels != nil && slices.ContainsFunc(r.Tables[lo:hi], func(t *Table) bool { return t.rangeDels != nil }) {
 		own = r.rangeDels
 	}
-	l.add(iter.NewConcat(&runTables{run: r, lo: lo, hi: hi, opts: o}), own, r.largestPoint)
+	it := &runIter{tables: runTables{run: r, lo: lo, hi: hi, opts: o}}
+	it.Reset(&it.tables)
+	l.add(it, own, r.largestPoint)
 }
 
 // pinned is a source that is asked at a snapshot of its own.

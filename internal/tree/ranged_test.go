@@ -189,7 +189,7 @@ func checkState(t *testing.T, s *State, all []entry, snapshot keys.SeqNum, lo, h
 		o.Upper = []byte(hi)
 	}
 	for _, backward := range []bool{false, true} {
-		v := iter.NewVisible(iter.NewMerging(s.NewIters(o)...), iter.VisibleOptions{Snapshot: snapshot, Lower: o.Lower, Upper: o.Upper})
+		v := iter.NewVisible(iter.NewMerging(s.AppendIters(nil, o)...), iter.VisibleOptions{Snapshot: snapshot, Lower: o.Lower, Upper: o.Upper})
 		var got []string
 		if backward {
 			for ok := v.Last(); ok; ok = v.Prev() {
@@ -230,15 +230,15 @@ func TestItersAreWrappedOnlyWhereNeeded(t *testing.T) {
 	}
 	s := b.state(buffer(t, put("m", 9)))
 	o := IterOptions{Snapshot: keys.MaxSeqNum, CommitLock: &sync.Mutex{}}
-	if got, want := types(s.NewIters(o)), "memtable.Iter rangedel.Skipping rangedel.Skipping rangedel.Skipping"; got != want {
+	if got, want := types(s.AppendIters(nil, o)), "memtable.Iter rangedel.Skipping rangedel.Skipping rangedel.Skipping"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	for _, c := range []struct{ upper, want string }{
 		{"x", "memtable.Iter sstable.Iter rangedel.Skipping rangedel.Skipping"}, // the newest range delete is beyond it
-		{"c", "memtable.Iter sstable.Iter iter.Concat iter.Concat"},             // so is the other
+		{"c", "memtable.Iter sstable.Iter tree.runIter tree.runIter"},           // so is the other
 	} {
 		o.Upper = []byte(c.upper)
-		if got := types(s.NewIters(o)); got != c.want {
+		if got := types(s.AppendIters(nil, o)); got != c.want {
 			t.Errorf("up to %s: %s, want %s", c.upper, got, c.want)
 		}
 	}
@@ -252,7 +252,7 @@ func TestOwnMemtable(t *testing.T) {
 	mutable := buffer(t, put("f", 4), delRange("a", "b", 6)) // the latter beyond the snapshot
 	s := b.state(mutable)
 	own := buffer(t, put("c", 6), delRange("c", "e\x00", 7), put("d", 8))
-	its := s.NewIters(IterOptions{Snapshot: 5, CommitLock: &sync.Mutex{}, Own: own})
+	its := s.AppendIters(nil, IterOptions{Snapshot: 5, CommitLock: &sync.Mutex{}, Own: own})
 	if err := own.Add([]byte("a"), 0, keys.MakeTrailer(9, keys.KindRangeDelete), nil); err != nil { // later
 		t.Fatal(err)
 	}

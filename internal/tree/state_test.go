@@ -348,7 +348,7 @@ func TestNewItersLeavesOutWhatIsBeyond(t *testing.T) {
 		if hi != "" {
 			o.Upper = []byte(hi)
 		}
-		its := s.NewIters(o)
+		its := s.AppendIters(nil, o)
 		v := iter.NewVisible(iter.NewMerging(its...), iter.VisibleOptions{Snapshot: keys.MaxSeqNum, Lower: o.Lower, Upper: o.Upper})
 		for ok := v.First(); ok; ok = v.Next() {
 			got = append(got, string(v.Key()))

@@ -185,6 +185,12 @@ func (r *Run) find(userKey []byte) *Table {
 	return r.Tables[i]
 }
 
+// runIter is an iterator over some neighbouring tables of a run, in one piece.
+type runIter struct {
+	iter.Concat
+	tables runTables
+}
+
 // runTables offers some neighbouring tables of a run to iter.Concat.
 type runTables struct {
 	run    *Run
