@@ -45,7 +45,8 @@ type walk struct {
 	memory  []byte // of lower and upper
 }
 
-var walks = sync.Pool{New: func() any { return new(walk) }}
+// walks begin with some memory, for an empty upper bound is not nil.
+var walks = sync.Pool{New: func() any { return &walk{memory: make([]byte, 0, 64)} }}
 
 // Scan returns an iterator over the keys k with lo <= k < hi; a nil hi is no
 // bound. The slices are copied.
