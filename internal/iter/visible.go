@@ -151,10 +151,11 @@ func (v *Visible) passShown() bool {
 	if !v.in.Next() {
 		return false
 	}
-	// Versions of a user key come in descending order of trailers: what has no
-	// smaller one belongs to another key, and that needs no compare.
+	// Versions of a user key come in descending order of trailers: what has a
+	// larger one belongs to another key, and that needs no compare. The same
+	// entry may come twice: from a memtable, and from the table that it became.
 	k := v.in.Key()
-	if k.Trailer >= v.trailer || !bytes.Equal(k.UserKey, v.key) {
+	if k.Trailer > v.trailer || !bytes.Equal(k.UserKey, v.key) {
 		return true
 	}
 	v.skipped.Versions++

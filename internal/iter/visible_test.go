@@ -231,6 +231,34 @@ type unclosable struct{ *itertest.Slice }
 
 func (unclosable) Close() error { return nil }
 
+// TestVisibleSameEntryTwice merges an input with itself, as a memtable and the
+// table that it became are for a moment: every key is shown once.
+func TestVisibleSameEntryTwice(t *testing.T) {
+	entries := []itertest.Entry{put("a", 7), put("b", 5), put("b", 2), put("c", 9), put("c", 3), del("d", 4), put("d", 1), put("e", 6)}
+	for _, c := range []struct {
+		snapshot keys.SeqNum
+		want     string
+	}{
+		{9, "a@7 b@5 c@9 e@6"},
+		{8, "a@7 b@5 c@3 e@6"},
+		{3, "b@2 c@3 d@1"},
+	} {
+		m := iter.NewMerging(itertest.NewSlice(entries), itertest.NewSlice(entries))
+		v := iter.NewVisible(m, iter.VisibleOptions{Snapshot: c.snapshot})
+		var forward, backward []string
+		for ok := v.First(); ok; ok = v.Next() {
+			forward = append(forward, string(v.Value()))
+		}
+		for ok := v.Last(); ok; ok = v.Prev() {
+			backward = append(backward, string(v.Value()))
+		}
+		slices.Reverse(backward)
+		if f, b := strings.Join(forward, " "), strings.Join(backward, " "); f != c.want || b != c.want {
+			t.Errorf("at %d: %s, backwards %s, want %s", c.snapshot, f, b, c.want)
+		}
+	}
+}
+
 // Of a key with many versions few are looked at: the rest is passed by seeks.
 func TestVisibleSkipsHotKeys(t *testing.T) {
 	hot := make([]itertest.Entry, 0, 10_002)
