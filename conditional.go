@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"sievedb/filter"
+	"sievedb/internal/filecache"
 	"sievedb/internal/keys"
-	"sievedb/internal/tree"
 )
 
 // ErrConflict says that a condition of a batch did not hold, or that what a
@@ -104,7 +104,7 @@ func (db *DB) applyIf(b *Batch, sync bool) error {
 			err = db.commit.CommitIf(&b.ops, sync, func() error { return db.recheck(conditions, held, at) })
 		}
 		switch {
-		case errors.Is(err, errStale) || errors.Is(err, tree.ErrGone):
+		case errors.Is(err, errStale) || errors.Is(err, filecache.ErrGone):
 			continue
 		case errors.Is(err, ErrConflict) && sync:
 			// What it saw may not be durable yet, and must be before the

@@ -10,6 +10,7 @@ import (
 
 	"sievedb/compaction"
 	"sievedb/internal/commit"
+	"sievedb/internal/filecache"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
 	"sievedb/internal/tree"
@@ -34,7 +35,7 @@ type DB struct {
 	dir     string
 	lock    io.Closer
 	storeID wal.StoreID
-	files   *tree.Files
+	files   *filecache.Cache
 
 	// state is what reads see. It is replaced under mu.
 	state atomic.Pointer[tree.State]

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"sievedb/internal/filecache"
 	internal "sievedb/internal/iter"
 	"sievedb/internal/keys"
 	"sievedb/internal/rangedel"
@@ -230,7 +231,7 @@ func (it *Iterator) Err() error {
 // closedError turns the failure of a read for which Close took the file away
 // into ErrClosed.
 func (db *DB) closedError(err error) error {
-	if errors.Is(err, tree.ErrGone) && db.usable() != nil {
+	if errors.Is(err, filecache.ErrGone) && db.usable() != nil {
 		return ErrClosed
 	}
 	return err

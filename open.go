@@ -11,6 +11,7 @@ import (
 	"sievedb/internal/batch"
 	"sievedb/internal/commit"
 	"sievedb/internal/corrupt"
+	"sievedb/internal/filecache"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
 	"sievedb/internal/tree"
@@ -30,7 +31,7 @@ func Open(dir string, o *Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db.files = tree.NewFiles(db.fs, db.dir, tableName, db.o.MaxOpenFiles, db.obsoleteTable)
+	db.files = filecache.New(db.fs, db.dir, tableName, db.o.MaxOpenFiles, db.obsoleteTable)
 	err = db.open()
 	db.events.deliver()
 	if err != nil {
@@ -236,7 +237,7 @@ func (r *recovery) openTables() error {
 }
 
 // openTable opens a table that the manifest names, with a handle of files.
-func (db *DB) openTable(files *tree.Files, m *manifest.TableMeta, level int) (*tree.Table, error) {
+func (db *DB) openTable(files *filecache.Cache, m *manifest.TableMeta, level int) (*tree.Table, error) {
 	name := tableName(m.FileNum)
 	info, err := db.fs.Stat(db.path(name))
 	switch {
@@ -247,7 +248,7 @@ func (db *DB) openTable(files *tree.Files, m *manifest.TableMeta, level int) (*t
 	case uint64(info.SizeBytes) != m.SizeBytes:
 		return nil, corrupt.In(corrupt.At(info.SizeBytes, "size of the table", fmt.Sprint(m.SizeBytes), fmt.Sprint(info.SizeBytes)), name, 0)
 	}
-	t, err := files.OpenTable(m, level, db.o.Cache.blocks)
+	t, err := tree.OpenTable(files, m, level, db.o.Cache.blocks)
 	if errors.Is(err, sstable.ErrUnsupported) {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}

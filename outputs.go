@@ -151,7 +151,7 @@ func (o *outputs) finish() error {
 		return err
 	}
 	for _, a := range o.added {
-		t, err := o.db.files.OpenTable(a.Meta, a.Level, o.db.o.Cache.blocks)
+		t, err := tree.OpenTable(o.db.files, a.Meta, a.Level, o.db.o.Cache.blocks)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"sievedb/filter"
+	"sievedb/internal/filecache"
 	"sievedb/internal/keys"
 	"sievedb/internal/tree"
 )
@@ -80,7 +81,7 @@ func (db *DB) get(dst, key []byte, snapshot keys.SeqNum, pinned *tree.State, exi
 			}
 			return value, found, nil
 		}
-		if !errors.Is(err, tree.ErrGone) {
+		if !errors.Is(err, filecache.ErrGone) {
 			db.events.damage(err)
 			db.events.deliver()
 			return value, found, err

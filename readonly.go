@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"sievedb/internal/commit"
+	"sievedb/internal/filecache"
 	"sievedb/internal/follow"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
@@ -53,7 +54,7 @@ func OpenReadOnly(dir string, o *Options) (*DB, error) {
 		FS: db.fs, Dir: db.dir, Load: db.load, Lock: &db.commit.Lock, MemtableBytes: db.o.MemtableBytes,
 		OpenTable: func(m *manifest.TableMeta, level int) (*tree.Table, error) { return db.openTable(db.files, m, level) },
 	})}
-	db.files = tree.NewFiles(db.fs, db.dir, tableName, math.MaxInt, func(keys.FileNum) {})
+	db.files = filecache.New(db.fs, db.dir, tableName, math.MaxInt, func(keys.FileNum) {})
 	err = db.catchUp()
 	if err == nil {
 		db.storeID = db.follow.dir.Store()

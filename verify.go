@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 
+	"sievedb/internal/filecache"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
 	"sievedb/internal/tree"
@@ -132,7 +133,7 @@ func (v *verification) tables(s *tree.State) {
 // table verifies a table that a held state has. It opens the file once more, so
 // that what is in memory of it is verified, too, where it is on the disk.
 func (v *verification) table(t *tree.Table) error {
-	files := tree.NewFiles(v.db.fs, v.db.dir, tableName, 1, func(keys.FileNum) {})
+	files := filecache.New(v.db.fs, v.db.dir, tableName, 1, func(keys.FileNum) {})
 	fresh, err := v.db.openTable(files, t.Meta, t.Level)
 	if v.db.follow != nil && err != nil {
 		if _, err := v.db.fs.Stat(v.db.path(tableName(t.Meta.FileNum))); errors.Is(err, fs.ErrNotExist) {

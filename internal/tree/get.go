@@ -14,7 +14,7 @@ import (
 // is the last one, since whatever is in older ones is older than that (invariant
 // 3): entries of its own count if they are newer. Without range tombstones that
 // costs a branch a run. Nothing is allocated if dst has room and blocks are
-// cached. The error may be ErrGone: start again on the current state.
+// cached. The error may be filecache.ErrGone: start again on the current state.
 func (s *State) Get(dst, key []byte, hash uint64, snapshot keys.SeqNum, existsOnly bool) (value []byte, found bool, err error) {
 	for i := -1; i < len(s.Immutables); i++ {
 		m := s.Mutable

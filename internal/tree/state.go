@@ -8,9 +8,9 @@
 // A State belongs to the garbage collector, and so do the memtables, bounds,
 // indexes and filters that it points to: a lookup takes no lock and no
 // reference. Only the files of tables have a lifetime. A lookup that comes to
-// a file after the last state that holds it was released gets ErrGone and
+// a file after the last state that holds it was released gets filecache.ErrGone and
 // starts again on the state that is then current. Iterators hold the state
-// with Acquire, and never see ErrGone before the store closes.
+// with Acquire, and never see filecache.ErrGone before the store closes.
 //
 // All methods are safe for concurrent use; Build and Release of one state's
 // successor are ordered by the owner.

@@ -10,6 +10,7 @@ import (
 
 	"sievedb/filter"
 	"sievedb/internal/cache"
+	"sievedb/internal/filecache"
 	"sievedb/internal/iter"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
@@ -72,11 +73,13 @@ func TestRunSearch(t *testing.T) {
 	}
 }
 
+func name(num keys.FileNum) string { return fmt.Sprintf("%06d.sst", num) }
+
 // builder builds read states out of entries.
 type builder struct {
 	t        *testing.T
 	fs       *vfs.Mem
-	files    *Files
+	files    *filecache.Cache
 	blocks   *cache.Cache
 	nextFile keys.FileNum
 	version  *manifest.Version
@@ -86,7 +89,7 @@ type builder struct {
 
 func newBuilder(t *testing.T) *builder {
 	b := &builder{t: t, fs: vfs.NewMem(), blocks: cache.New(1 << 20), nextFile: 1, version: &manifest.Version{}, tables: map[keys.FileNum]*Table{}}
-	b.files = NewFiles(b.fs, "", name, 100, func(num keys.FileNum) { b.obsolete = append(b.obsolete, num) })
+	b.files = filecache.New(b.fs, "", name, 100, func(num keys.FileNum) { b.obsolete = append(b.obsolete, num) })
 	return b
 }
 
@@ -148,7 +151,7 @@ func (b *builder) add(level int, bitsPerKey uint32, entries ...entry) *Table {
 	if b.version, err = b.version.Apply(&manifest.Edit{Added: []manifest.LevelTable{{Level: level, Meta: meta}}}); err != nil {
 		b.t.Fatal(err)
 	}
-	table, err := b.files.OpenTable(meta, level, b.blocks)
+	table, err := OpenTable(b.files, meta, level, b.blocks)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -327,7 +330,7 @@ func TestStatesHoldTables(t *testing.T) {
 	}
 	b.blocks = nil
 	_, _, err = first.Get(nil, []byte("a"), filter.Hash([]byte("a")), 9, false)
-	if !errors.Is(err, ErrGone) {
+	if !errors.Is(err, filecache.ErrGone) {
 		t.Errorf("a lookup through a state that was given up: %v", err)
 	}
 	if got := get(t, third, "a", 9) + get(t, third, "b", 9); got != "a@1b@3" {

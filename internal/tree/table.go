@@ -10,6 +10,7 @@ import (
 
 	"sievedb/internal/cache"
 	"sievedb/internal/corrupt"
+	"sievedb/internal/filecache"
 	"sievedb/internal/iter"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
@@ -36,21 +37,21 @@ type Table struct {
 
 // lifetime is what all places of one file share.
 type lifetime struct {
-	file *file
+	file *filecache.File
 	refs atomic.Int32 // read states that hold the table
 }
 
-// Open opens the table that meta describes, for level. The table belongs to no
-// read state as yet.
-func (fs *Files) OpenTable(meta *manifest.TableMeta, level int, blocks *cache.Cache) (t *Table, err error) {
-	f := fs.newFile(meta.FileNum)
+// OpenTable opens the table that meta describes, for level. The table belongs to
+// no read state as yet.
+func OpenTable(files *filecache.Cache, meta *manifest.TableMeta, level int, blocks *cache.Cache) (t *Table, err error) {
+	f := files.File(meta.FileNum)
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, f.shut())
+			err = errors.Join(err, f.Shut())
 		}
 	}()
 	r, err := sstable.Open(f, sstable.ReaderOptions{
-		Name: fs.name(meta.FileNum), Cache: blocks,
+		Name: f.Name(), Cache: blocks,
 		WantSize: meta.SizeBytes, WantChecksum: meta.Checksum, CheckIdentity: true,
 	})
 	if err != nil {
@@ -88,7 +89,7 @@ func (t *Table) In(level int) *Table {
 }
 
 // Discard gives up a table that never became part of a read state.
-func (t *Table) Discard() error { return t.life.file.giveUp() }
+func (t *Table) Discard() error { return t.life.file.GiveUp() }
 
 // release drops one read state's hold on the table.
 func (t *Table) release() error {
@@ -99,7 +100,7 @@ func (t *Table) release() error {
 		return fmt.Errorf("table %d was released too often", t.Meta.FileNum)
 	}
 	t.Reader.EvictBlocks()
-	return t.life.file.giveUp()
+	return t.life.file.GiveUp()
 }
 
 // covers reports whether userKey lies within the table's bounds.

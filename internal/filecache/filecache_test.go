@@ -1,4 +1,4 @@
-package tree
+package filecache
 
 import (
 	"errors"
@@ -15,17 +15,17 @@ import (
 func name(num keys.FileNum) string { return fmt.Sprintf("%06d.sst", num) }
 
 // newTestFiles returns files 1 to n, whose only byte is their number.
-func newTestFiles(t *testing.T, n, maxOpen int) (*Files, []*file, func() []keys.FileNum) {
+func newTestFiles(t *testing.T, n, maxOpen int) (*Cache, []*File, func() []keys.FileNum) {
 	t.Helper()
 	fs := vfs.NewMem()
 	var mu sync.Mutex
 	var obsolete []keys.FileNum
-	files := NewFiles(fs, "", name, maxOpen, func(num keys.FileNum) {
+	files := New(fs, "", name, maxOpen, func(num keys.FileNum) {
 		mu.Lock()
 		defer mu.Unlock()
 		obsolete = append(obsolete, num)
 	})
-	var all []*file
+	var all []*File
 	for i := range n {
 		num := keys.FileNum(i + 1)
 		f, err := fs.Create(name(num))
@@ -38,7 +38,7 @@ func newTestFiles(t *testing.T, n, maxOpen int) (*Files, []*file, func() []keys.
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, files.newFile(num))
+		all = append(all, files.File(num))
 	}
 	return files, all, func() []keys.FileNum {
 		mu.Lock()
@@ -48,7 +48,7 @@ func newTestFiles(t *testing.T, n, maxOpen int) (*Files, []*file, func() []keys.
 	}
 }
 
-func read(f *file) error {
+func read(f *File) error {
 	p := make([]byte, 1)
 	if _, err := f.ReadAt(p, 0); err != nil {
 		return err
@@ -83,7 +83,7 @@ func TestGiveUpWaitsForReaders(t *testing.T) {
 	if err := read(all[1]); err != nil {
 		t.Fatal(err)
 	}
-	if err := all[0].giveUp(); err != nil {
+	if err := all[0].GiveUp(); err != nil {
 		t.Fatal(err)
 	}
 	if len(obsolete()) != 0 {
@@ -99,7 +99,7 @@ func TestGiveUpWaitsForReaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range all[1:] { // open or not
-		if err := f.giveUp(); err != nil {
+		if err := f.GiveUp(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -127,7 +127,7 @@ func TestCloseAll(t *testing.T) {
 	if err := all[0].unpin(); err != nil {
 		t.Fatal(err)
 	}
-	if err := all[2].giveUp(); err != nil {
+	if err := all[2].GiveUp(); err != nil {
 		t.Fatal(err)
 	}
 	if got := obsolete(); len(got) != 0 {
@@ -150,7 +150,7 @@ func TestFilesUnderContention(t *testing.T) {
 					return
 				}
 				if rng.IntN(1000) == 0 {
-					if err := f.giveUp(); err != nil {
+					if err := f.GiveUp(); err != nil {
 						t.Error(err)
 					}
 				}
@@ -159,7 +159,7 @@ func TestFilesUnderContention(t *testing.T) {
 	}
 	wg.Wait()
 	for _, f := range all {
-		if err := f.giveUp(); err != nil {
+		if err := f.GiveUp(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -170,12 +170,12 @@ func TestFilesUnderContention(t *testing.T) {
 }
 
 func TestOpenFails(t *testing.T) {
-	files := NewFiles(vfs.NewMem(), "", name, 10, func(keys.FileNum) {})
-	f := files.newFile(9)
+	files := New(vfs.NewMem(), "", name, 10, func(keys.FileNum) {})
+	f := files.File(9)
 	if err := read(f); err == nil || errors.Is(err, ErrGone) {
 		t.Errorf("a file that is not there: %v", err)
 	}
-	if err := f.giveUp(); err != nil {
+	if err := f.GiveUp(); err != nil {
 		t.Error(err)
 	}
 }

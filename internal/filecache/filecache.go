@@ -1,4 +1,14 @@
-package tree
+// Package filecache opens the files of tables when they are read and keeps no
+// more than a number of them open. A file is given up when nobody needs it any
+// more, whoever reads it just then.
+//
+//	files := filecache.New(fs, dir, name, 1000, obsolete)
+//	f := files.File(12)
+//	n, err := f.ReadAt(p, off) // opens it, if it is not open; or ErrGone
+//	err = f.GiveUp()           // obsolete(12) is called once nobody reads it
+//
+// Everything is safe for concurrent use.
+package filecache
 
 import (
 	"errors"
@@ -18,9 +28,8 @@ import (
 // that is then in force.
 var ErrGone = errors.New("the table is gone")
 
-// Files opens the files of tables when they are read and keeps at most a
-// number of them open. It is safe for concurrent use.
-type Files struct {
+// Cache is the files of one directory.
+type Cache struct {
 	fs      vfs.FS
 	dir     string
 	name    func(keys.FileNum) string
@@ -31,17 +40,17 @@ type Files struct {
 
 	mu sync.Mutex
 	// Guarded by mu:
-	open    []*file // a clock: hand is the next to be looked at
+	open    []*File // a clock: hand is the next to be looked at
 	hand    int
 	closing bool // CloseAll was called
 }
 
-// NewFiles returns an opener of the files in dir that name names.
-func NewFiles(fs vfs.FS, dir string, name func(keys.FileNum) string, maxOpen int, obsolete func(keys.FileNum)) *Files {
-	return &Files{fs: fs, dir: dir, name: name, maxOpen: maxOpen, obsolete: obsolete}
+// New returns a cache of the files in dir that name names.
+func New(fs vfs.FS, dir string, name func(keys.FileNum) string, maxOpen int, obsolete func(keys.FileNum)) *Cache {
+	return &Cache{fs: fs, dir: dir, name: name, maxOpen: maxOpen, obsolete: obsolete}
 }
 
-// file is one table's file, open or not. Its state is one word, so that a read
+// File is one table's file, open or not. Its state is one word, so that a read
 // pins it with one atomic operation:
 //
 //	n >= 0            open, n reads under way
@@ -51,8 +60,8 @@ func NewFiles(fs vfs.FS, dir string, name func(keys.FileNum) string, maxOpen int
 //
 // A pin is taken only by compare-and-swap from a state that allows it, never
 // by adding one and looking afterwards (invariant 2).
-type file struct {
-	files *Files
+type File struct {
+	cache *Cache
 	num   keys.FileNum
 	state atomic.Int64
 	used  atomic.Bool // since the clock's hand last passed
@@ -66,29 +75,33 @@ const (
 	doomed int64 = 1 << 62
 )
 
-func (fs *Files) newFile(num keys.FileNum) *file {
-	f := &file{files: fs, num: num}
+// File returns a handle of the file with that number, which is not open as yet.
+func (c *Cache) File(num keys.FileNum) *File {
+	f := &File{cache: c, num: num}
 	f.state.Store(closed)
 	return f
 }
 
+// Name returns the file's name, without the directory.
+func (f *File) Name() string { return f.cache.name(f.num) }
+
 // ReadAt implements io.ReaderAt. It returns ErrGone if the file was given up.
-func (f *file) ReadAt(p []byte, off int64) (int, error) {
+func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	if err := f.pin(); err != nil {
 		return 0, err
 	}
 	n, err := f.handle.ReadAt(p, off)
 	_ = f.unpin() // what closing a file that was only read may report concerns nobody
-	return n, corrupt.In(err, f.files.name(f.num), 0)
+	return n, corrupt.In(err, f.Name(), 0)
 }
 
-func (f *file) pin() error {
+func (f *File) pin() error {
 	for {
 		switch s := f.state.Load(); {
 		case s == gone || s&doomed != 0 && s > 0:
-			return fmt.Errorf("%s: %w", f.files.name(f.num), ErrGone)
+			return fmt.Errorf("%s: %w", f.Name(), ErrGone)
 		case s == closed:
-			pinned, err := f.files.reopen(f)
+			pinned, err := f.cache.reopen(f)
 			if pinned && err != nil {
 				return errors.Join(err, f.unpin())
 			}
@@ -104,16 +117,16 @@ func (f *file) pin() error {
 	}
 }
 
-func (f *file) unpin() error {
+func (f *File) unpin() error {
 	if f.state.Add(-1) == doomed {
 		return f.finish()
 	}
 	return nil
 }
 
-// giveUp says that the table is part of no read state any more. Reads under
+// GiveUp says that the table is part of no read state any more. Reads under
 // way finish, later ones get ErrGone, and the last one out closes the file.
-func (f *file) giveUp() error {
+func (f *File) GiveUp() error {
 	for {
 		s := f.state.Load()
 		switch {
@@ -121,7 +134,7 @@ func (f *file) giveUp() error {
 			return nil
 		case s == closed:
 			if f.state.CompareAndSwap(closed, gone) {
-				f.files.forget(f)
+				f.cache.forget(f)
 				return nil
 			}
 		case f.state.CompareAndSwap(s, s|doomed):
@@ -134,40 +147,40 @@ func (f *file) giveUp() error {
 }
 
 // finish closes a doomed file that nobody reads. Only one caller gets through.
-func (f *file) finish() error {
+func (f *File) finish() error {
 	if !f.state.CompareAndSwap(doomed, gone) {
 		return nil
 	}
 	err := f.handle.Close()
-	f.files.forget(f)
+	f.cache.forget(f)
 	return err
 }
 
-// shut closes a file of which nobody else knows, and does not call it obsolete.
-func (f *file) shut() error {
-	f.files.mu.Lock()
-	defer f.files.mu.Unlock()
+// Shut closes a file of which nobody else knows, and does not call it obsolete.
+func (f *File) Shut() error {
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
 	if !f.state.CompareAndSwap(0, gone) {
 		return nil // not open
 	}
-	if i := slices.Index(f.files.open, f); i >= 0 {
-		f.files.remove(i)
+	if i := slices.Index(f.cache.open, f); i >= 0 {
+		f.cache.remove(i)
 	}
 	return f.handle.Close()
 }
 
 // reopen opens a closed file, pinned, and closes others that were not used of
 // late if that makes too many. It reports false if somebody else was first.
-func (fs *Files) reopen(f *file) (pinned bool, err error) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
+func (c *Cache) reopen(f *File) (pinned bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if f.state.Load() != closed {
 		return false, nil
 	}
-	if fs.closing {
-		return false, fmt.Errorf("%s: %w", fs.name(f.num), ErrGone)
+	if c.closing {
+		return false, fmt.Errorf("%s: %w", f.Name(), ErrGone)
 	}
-	h, err := fs.fs.Open(filepath.Join(fs.dir, fs.name(f.num)))
+	h, err := c.fs.Open(filepath.Join(c.dir, f.Name()))
 	if err != nil {
 		return false, fmt.Errorf("opening a table: %w", err)
 	}
@@ -176,68 +189,68 @@ func (fs *Files) reopen(f *file) (pinned bool, err error) {
 	if !f.state.CompareAndSwap(closed, 1) {
 		return false, h.Close() // given up meanwhile; pin finds out
 	}
-	fs.open = append(fs.open, f)
-	fs.shrink()
+	c.open = append(c.open, f)
+	c.shrink()
 	return true, nil
 }
 
 // shrink closes idle files until few enough are open or two rounds found no
 // more. What closing a file that was only read may report concerns nobody.
 // Called with mu held.
-func (fs *Files) shrink() {
-	for tries := 2 * len(fs.open); tries > 0 && len(fs.open) > fs.maxOpen; tries-- {
-		fs.hand %= len(fs.open)
-		f := fs.open[fs.hand]
+func (c *Cache) shrink() {
+	for tries := 2 * len(c.open); tries > 0 && len(c.open) > c.maxOpen; tries-- {
+		c.hand %= len(c.open)
+		f := c.open[c.hand]
 		if f.used.Swap(false) || !f.state.CompareAndSwap(0, closed) {
-			fs.hand++
+			c.hand++
 			continue
 		}
 		_ = f.handle.Close()
-		fs.remove(fs.hand)
+		c.remove(c.hand)
 	}
 }
 
 // forget drops a file that is gone and says that it is obsolete.
-func (fs *Files) forget(f *file) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	if fs.closing {
+func (c *Cache) forget(f *File) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
 		return // the file is part of the last read state, or swept at the next open
 	}
-	for i, o := range fs.open {
+	for i, o := range c.open {
 		if o == f {
-			fs.remove(i)
+			c.remove(i)
 			break
 		}
 	}
-	fs.obsolete(f.num)
+	c.obsolete(f.num)
 }
 
 // remove takes entry i off the clock. Called with mu held.
-func (fs *Files) remove(i int) {
-	last := len(fs.open) - 1
-	fs.open[i] = fs.open[last]
-	fs.open[last] = nil
-	fs.open = fs.open[:last]
+func (c *Cache) remove(i int) {
+	last := len(c.open) - 1
+	c.open[i] = c.open[last]
+	c.open[last] = nil
+	c.open = c.open[:last]
 }
 
 // Open returns the number of open files.
-func (fs *Files) Open() int {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	return len(fs.open)
+func (c *Cache) Open() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open)
 }
 
 // CloseAll closes every file, as soon as the reads under way are done. From
 // then on reads get ErrGone, and no file is called obsolete any more.
-func (fs *Files) CloseAll() error {
-	fs.mu.Lock()
-	open := fs.open
-	fs.open, fs.closing = nil, true
-	fs.mu.Unlock()
+func (c *Cache) CloseAll() error {
+	c.mu.Lock()
+	open := c.open
+	c.open, c.closing = nil, true
+	c.mu.Unlock()
 	var errs []error
 	for _, f := range open {
-		errs = append(errs, f.giveUp())
+		errs = append(errs, f.GiveUp())
 	}
 	return errors.Join(errs...)
 }
