@@ -129,7 +129,7 @@ func (db *DB) evaluate(conditions []condition, held []bool) (keys.SeqNum, error)
 		c := &conditions[i]
 		var found bool
 		var err error
-		value, found, err = s.Get(value[:0], c.key, filter.Hash(c.key), keys.MaxSeqNum, c.absent)
+		value, found, err = s.Get(value[:0], c.key, filter.Hash(c.key), keys.MaxSeqNum, c.absent, nil)
 		if err != nil {
 			return 0, err
 		}

@@ -21,7 +21,7 @@ func (db *DB) GetTo(dst, key []byte) ([]byte, error) {
 }
 
 func (db *DB) getTo(dst, key []byte, snapshot keys.SeqNum, pinned *tree.State) ([]byte, error) {
-	value, found, err := db.get(dst, key, snapshot, pinned, false)
+	value, found, err := db.get(dst, key, snapshot, pinned, false, nil)
 	if err == nil && !found {
 		err = ErrNotFound
 	}
@@ -34,7 +34,7 @@ func (db *DB) getTo(dst, key []byte, snapshot keys.SeqNum, pinned *tree.State) (
 // Has reports whether key is in the store. It is exact, costs the disk reads
 // of Get, and copies no value.
 func (db *DB) Has(key []byte) (bool, error) {
-	_, found, err := db.get(nil, key, newest, nil, true)
+	_, found, err := db.get(nil, key, newest, nil, true, nil)
 	return found, err
 }
 
@@ -53,7 +53,8 @@ func (db *DB) visible() keys.SeqNum {
 // get is the point lookup behind every entry point. It takes no lock and no
 // reference; when a table's file is given up under its eyes, it starts again. A
 // pinned state, which the caller holds, is looked at instead of the present one.
-func (db *DB) get(dst, key []byte, snapshot keys.SeqNum, pinned *tree.State, existsOnly bool) (value []byte, found bool, err error) {
+// A trace, which may be nil, is told of every step.
+func (db *DB) get(dst, key []byte, snapshot keys.SeqNum, pinned *tree.State, existsOnly bool, trace *tree.Trace) (value []byte, found bool, err error) {
 	if err := db.usable(); err != nil {
 		return dst, false, err
 	}
@@ -74,9 +75,9 @@ func (db *DB) get(dst, key []byte, snapshot keys.SeqNum, pinned *tree.State, exi
 		if seq == newest {
 			seq = db.visible()
 		}
-		value, found, err = s.Get(dst, key, hash, seq, existsOnly)
+		value, found, err = s.Get(dst, key, hash, seq, existsOnly, trace)
 		if err == nil {
-			if db.latencies != nil {
+			if db.latencies != nil && trace == nil {
 				db.latencies.get.Record(db.latencies.clock() - start)
 			}
 			return value, found, nil

@@ -74,7 +74,7 @@ func (s *Snapshot) Has(key []byte) (bool, error) {
 	if s.closed.Load() {
 		return false, ErrClosed
 	}
-	_, found, err := s.db.get(nil, key, s.seq, s.state, true)
+	_, found, err := s.db.get(nil, key, s.seq, s.state, true, nil)
 	if s.closed.Load() {
 		return false, ErrClosed
 	}

@@ -156,7 +156,7 @@ func (tx *Txn) get(dst, key []byte, existsOnly bool) (value []byte, found bool, 
 	if !tx.readOnly {
 		tx.points[string(key)] = struct{}{}
 	}
-	value, found, err = tx.state.Get(dst, key, hash, tx.snapshot.seq, existsOnly)
+	value, found, err = tx.state.Get(dst, key, hash, tx.snapshot.seq, existsOnly, nil)
 	if err != nil {
 		err = tx.db.closedError(err)
 		tx.db.events.damage(err)

@@ -19,6 +19,16 @@ const (
 	KindBlocked Kind = 1
 )
 
+var kindNames = [...]string{KindNone: "none", KindBlocked: "blocked"}
+
+// String names the kind.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("filter kind(%d)", uint8(k))
+}
+
 const (
 	blockBytes    = 64
 	blockBits     = 8 * blockBytes

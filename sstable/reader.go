@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"sievedb/explain"
 	"sievedb/internal/cache"
 	"sievedb/internal/corrupt"
 	"sievedb/internal/keys"
@@ -204,20 +205,22 @@ type Found struct {
 // asked: MayContain does that; nor are the range tombstones. Get allocates nothing if dst has room and the
 // block is cached. It does not keep userKey.
 func (r *Reader) Get(dst, userKey []byte, hash uint64, snapshot keys.SeqNum) (Found, error) {
-	return r.lookup(dst, userKey, hash, snapshot, true)
+	return r.Lookup(dst, userKey, hash, snapshot, false, nil)
 }
 
 // Has is Get for callers that do not want the value: Found.Value is nil.
 func (r *Reader) Has(userKey []byte, hash uint64, snapshot keys.SeqNum) (Found, error) {
-	return r.lookup(nil, userKey, hash, snapshot, false)
+	return r.Lookup(nil, userKey, hash, snapshot, true, nil)
 }
 
-func (r *Reader) lookup(dst, userKey []byte, hash uint64, snapshot keys.SeqNum, withValue bool) (Found, error) {
+// Lookup is Get or, with existsOnly, Has, but that Found.Value is then dst as it
+// came. Each block that is looked into is added to step, unless that is nil.
+func (r *Reader) Lookup(dst, userKey []byte, hash uint64, snapshot keys.SeqNum, existsOnly bool, step *explain.Step) (Found, error) {
 	f := Found{Value: dst}
 	for i := r.index.find(userKey); i < r.index.n(); i++ {
 		r.cache.Prefetch(&r.index.hints[i], 0, searchedBytes)
-		h, ok := r.cached(i)
-		if ok {
+		h, cached := r.cached(i)
+		if cached {
 			f.BlocksCached++
 		} else {
 			var err error
@@ -226,11 +229,14 @@ func (r *Reader) lookup(dst, userKey []byte, hash uint64, snapshot keys.SeqNum, 
 			}
 			f.BlocksRead++
 		}
+		if step != nil {
+			r.explain(step, i, cached)
+		}
 		b := block.Of(h.Bytes())
 		value, trailer, ok := b.Get(userKey, byte(hash), snapshot)
 		if ok {
 			f.OK, f.Trailer = true, trailer
-			if withValue && trailer.Kind() == keys.KindPut {
+			if !existsOnly && trailer.Kind() == keys.KindPut {
 				f.Value = append(dst, value...)
 			}
 		}
@@ -242,6 +248,16 @@ func (r *Reader) lookup(dst, userKey []byte, hash uint64, snapshot keys.SeqNum, 
 		}
 	}
 	return f, nil
+}
+
+// explain adds block i to step.
+func (r *Reader) explain(step *explain.Step, i int, cached bool) {
+	frame := r.index.frame(i)
+	b := explain.Block{Number: i, Offset: frame.offset, Cached: cached}
+	if !cached {
+		b.BytesRead = frame.length
+	}
+	step.Blocks = append(step.Blocks, b)
 }
 
 // RangeDels returns the range tombstones, which are resident; nil if there are

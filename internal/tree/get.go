@@ -1,8 +1,9 @@
 package tree
 
 import (
+	"sievedb/explain"
+	"sievedb/internal/counters"
 	"sievedb/internal/keys"
-	"sievedb/sstable"
 )
 
 // Get looks for the newest version of key that is visible at snapshot, newest
@@ -15,28 +16,49 @@ import (
 // 3): entries of its own count if they are newer. Without range tombstones that
 // costs a branch a run. Nothing is allocated if dst has room and blocks are
 // cached. The error may be filecache.ErrGone: start again on the current state.
-func (s *State) Get(dst, key []byte, hash uint64, snapshot keys.SeqNum, existsOnly bool) (value []byte, found bool, err error) {
+// A trace, which may be nil, is told of every step.
+func (s *State) Get(dst, key []byte, hash uint64, snapshot keys.SeqNum, existsOnly bool, trace *Trace) (value []byte, found bool, err error) {
+	if trace != nil {
+		trace.begin(s, snapshot)
+	}
 	for i := -1; i < len(s.Immutables); i++ {
 		m := s.Mutable
 		if i >= 0 {
 			m = s.Immutables[i]
 		}
 		v, tr, ok := m.Get(key, hash, snapshot)
-		if cover := m.Covering(key, snapshot); cover > tr.SeqNum() {
+		cover := m.Covering(key, snapshot)
+		if trace != nil {
+			trace.memtable(i, m, key, hash, tr, ok, cover)
+		}
+		if cover > tr.SeqNum() {
 			return dst, false, nil
 		}
 		if ok {
 			return decide(dst, v, tr, existsOnly)
 		}
 	}
-	l := lookup{ignoreFilters: s.IgnoreFilters, dst: dst, key: key, hash: hash, snapshot: snapshot, existsOnly: existsOnly}
+	l := lookup{ignoreFilters: s.IgnoreFilters, dst: dst, key: key, hash: hash, snapshot: snapshot, existsOnly: existsOnly, trace: trace}
 	for _, t := range s.L0 {
-		if t.covers(key) && l.candidate(t) {
+		if !t.covers(key) {
+			if trace != nil {
+				trace.passed(t, 0, explain.OutOfRange)
+			}
+			continue
+		}
+		if l.candidate(t) {
 			return l.value, l.found, l.err
 		}
 	}
 	for i := range s.Runs {
-		if t := s.Runs[i].find(key); t != nil && l.candidate(t) {
+		t := s.Runs[i].find(key)
+		if t == nil {
+			if trace != nil {
+				trace.passed(nil, s.Runs[i].Tables[0].Level, explain.OutOfRange)
+			}
+			continue
+		}
+		if l.candidate(t) {
 			return l.value, l.found, l.err
 		}
 	}
@@ -54,6 +76,9 @@ func decide(dst, value []byte, tr keys.Trailer, existsOnly bool) ([]byte, bool, 
 	return dst, true, nil
 }
 
+// maxCandidates is how many tables are asked together.
+const maxCandidates = 8
+
 // lookup collects the tables whose bounds cover the key and asks their filters
 // together: the first touch of each filter's line is started before any answer
 // is waited for, so that the cache misses of the runs overlap.
@@ -67,8 +92,9 @@ type lookup struct {
 	// cover is the newest range tombstone that covers the key in the last
 	// candidate, zero if there is none. All others are newer.
 	cover keys.SeqNum
+	trace *Trace // nil: nobody wants to know
 
-	tables [8]*Table
+	tables [maxCandidates]*Table
 	n      int
 
 	value []byte
@@ -82,11 +108,20 @@ func (l *lookup) candidate(t *Table) bool {
 	if t.rangeDels != nil {
 		l.cover = t.rangeDels.Covering(l.key, l.snapshot)
 		if l.cover > t.largestPoint { // which hides all of its entries, if there are any
+			if l.trace != nil {
+				l.trace.covered(t, l.cover)
+			}
 			return l.finish()
 		}
 		if t.Meta.Entries == 0 {
+			if l.trace != nil {
+				l.trace.passed(t, t.Level, explain.NoEntries)
+			}
 			return false
 		}
+	}
+	if l.trace != nil {
+		l.trace.candidate(l.n, t, l.cover)
 	}
 	l.tables[l.n] = t
 	l.n++
@@ -113,23 +148,30 @@ func (l *lookup) probe() bool {
 			t.Reader.TouchFilter(l.hash)
 		}
 	}
-	stripe := stripe()
-	for _, t := range tables {
-		line := &t.Counters.lines[stripe]
+	stripe := counters.Stripe()
+	for i, t := range tables {
+		line := t.Counters.Line(stripe)
 		may, consulted := true, false
 		if !l.ignoreFilters {
 			may, consulted = t.Reader.MayContain(l.hash)
 		}
+		var step *explain.Step
+		if l.trace != nil {
+			step = l.trace.asked(i, t, may, consulted, l.ignoreFilters)
+		}
 		if !may {
-			line.negatives.Add(1)
+			line.Negatives.Add(1)
 			continue
 		}
-		f, err := l.read(t.Reader)
+		f, err := t.Reader.Lookup(l.dst, l.key, l.hash, l.snapshot, l.existsOnly, step)
+		if l.trace != nil {
+			l.trace.read(step, f, err, l.cover)
+		}
 		if f.BlocksCached > 0 {
-			line.blocksCached.Add(uint64(f.BlocksCached))
+			line.BlocksCached.Add(uint64(f.BlocksCached))
 		}
 		if f.BlocksRead > 0 {
-			line.blocksRead.Add(uint64(f.BlocksRead))
+			line.BlocksRead.Add(uint64(f.BlocksRead))
 		}
 		if err != nil {
 			l.err = err
@@ -137,11 +179,11 @@ func (l *lookup) probe() bool {
 		}
 		switch {
 		case !consulted:
-			line.unfiltered.Add(1)
+			line.Unfiltered.Add(1)
 		case f.HasKey:
-			line.truePositives.Add(1)
+			line.TruePositives.Add(1)
 		default:
-			line.falsePositives.Add(1)
+			line.FalsePositives.Add(1)
 		}
 		if f.OK && f.Trailer.SeqNum() < l.cover {
 			return true // and it is the last
@@ -152,13 +194,6 @@ func (l *lookup) probe() bool {
 		}
 	}
 	return false
-}
-
-func (l *lookup) read(r *sstable.Reader) (sstable.Found, error) {
-	if l.existsOnly {
-		return r.Has(l.key, l.hash, l.snapshot)
-	}
-	return r.Get(l.dst, l.key, l.hash, l.snapshot)
 }
 
 // Recent returns the newest version of key in the memtables, published or not,

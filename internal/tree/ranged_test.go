@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sievedb/filter"
+	"sievedb/internal/counters"
 	"sievedb/internal/iter"
 	"sievedb/internal/iter/itertest"
 	"sievedb/internal/keys"
@@ -97,7 +98,7 @@ func TestCoveredTablesAreNotRead(t *testing.T) {
 		}
 	}
 	for name, table := range map[string]*Table{"bottom": bottom, "own": own, "alone": alone} {
-		if c := table.Counters.Load(); c != (Counts{}) {
+		if c := table.Counters.Load(); c != (counters.Counts{}) {
 			t.Errorf("%s was asked: %+v", name, c)
 		}
 	}
@@ -388,7 +389,7 @@ func TestGetUnderRangeDeletesAllocatesNothing(t *testing.T) {
 	for _, key := range []string{"k", "c", "m", "y", "a"} {
 		k, h := []byte(key), filter.Hash([]byte(key))
 		if n := testing.AllocsPerRun(100, func() {
-			if _, _, err := s.Get(dst, k, h, 9, false); err != nil {
+			if _, _, err := s.Get(dst, k, h, 9, false, nil); err != nil {
 				t.Error(err)
 			}
 		}); n != 0 {
@@ -426,7 +427,7 @@ func BenchmarkGet(b *testing.B) {
 			hash := filter.Hash(key)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, found, err := s.Get(nil, key, hash, 1000, true); found || err != nil {
+				if _, found, err := s.Get(nil, key, hash, 1000, true, nil); found || err != nil {
 					b.Fatal(found, err)
 				}
 			}

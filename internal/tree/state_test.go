@@ -10,6 +10,7 @@ import (
 
 	"sievedb/filter"
 	"sievedb/internal/cache"
+	"sievedb/internal/counters"
 	"sievedb/internal/filecache"
 	"sievedb/internal/iter"
 	"sievedb/internal/keys"
@@ -193,11 +194,11 @@ var allSeqs = func() (all []keys.SeqNum) {
 
 func get(t *testing.T, s *State, key string, seq keys.SeqNum) string {
 	t.Helper()
-	v, found, err := s.Get(nil, []byte(key), filter.Hash([]byte(key)), seq, false)
+	v, found, err := s.Get(nil, []byte(key), filter.Hash([]byte(key)), seq, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	has, found2, err := s.Get(nil, []byte(key), filter.Hash([]byte(key)), seq, true)
+	has, found2, err := s.Get(nil, []byte(key), filter.Hash([]byte(key)), seq, true, nil)
 	if err != nil || found2 != found || has != nil {
 		t.Fatalf("exists only: %q, %v, %v", has, found2, err)
 	}
@@ -243,7 +244,7 @@ func TestCounts(t *testing.T) {
 	plain := b.add(6, 0, present...)
 	s := b.state(nil)
 	get1 := func(key string, seq keys.SeqNum) {
-		if _, _, err := s.Get(nil, []byte(key), filter.Hash([]byte(key)), seq, false); err != nil {
+		if _, _, err := s.Get(nil, []byte(key), filter.Hash([]byte(key)), seq, false, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -267,7 +268,7 @@ func TestCounts(t *testing.T) {
 		t.Errorf("absent keys without a filter: %+v", c)
 	}
 	moved := filtered.In(4)
-	if moved.Counters.Load() != (Counts{}) || moved.Reader != filtered.Reader {
+	if moved.Counters.Load() != (counters.Counts{}) || moved.Reader != filtered.Reader {
 		t.Error("a moved table starts with counts of its own")
 	}
 }
@@ -329,7 +330,7 @@ func TestStatesHoldTables(t *testing.T) {
 		t.Error("invariant 2: a state that was given up was acquired")
 	}
 	b.blocks = nil
-	_, _, err = first.Get(nil, []byte("a"), filter.Hash([]byte("a")), 9, false)
+	_, _, err = first.Get(nil, []byte("a"), filter.Hash([]byte("a")), 9, false, nil)
 	if !errors.Is(err, filecache.ErrGone) {
 		t.Errorf("a lookup through a state that was given up: %v", err)
 	}
@@ -389,7 +390,7 @@ func TestGetAllocatesNothing(t *testing.T) {
 	for _, key := range []string{"k", "m", "q", "0"} {
 		k, h := []byte(key), filter.Hash([]byte(key))
 		if n := testing.AllocsPerRun(100, func() {
-			if _, _, err := s.Get(dst, k, h, 9, false); err != nil {
+			if _, _, err := s.Get(dst, k, h, 9, false, nil); err != nil {
 				t.Error(err)
 			}
 		}); n != 0 {

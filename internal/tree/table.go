@@ -10,6 +10,7 @@ import (
 
 	"sievedb/internal/cache"
 	"sievedb/internal/corrupt"
+	"sievedb/internal/counters"
 	"sievedb/internal/filecache"
 	"sievedb/internal/iter"
 	"sievedb/internal/keys"
@@ -32,7 +33,7 @@ type Table struct {
 	largestPoint keys.SeqNum
 	life         *lifetime
 
-	Counters Counters
+	Counters counters.Counters
 }
 
 // lifetime is what all places of one file share.

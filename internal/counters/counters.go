@@ -1,4 +1,12 @@
-package tree
+// Package counters counts what point lookups do with tables, without becoming
+// what they contend for.
+//
+//	line := c.Line(counters.Stripe())
+//	line.Negatives.Add(1)
+//	sums := c.Load()
+//
+// Everything is safe for concurrent use.
+package counters
 
 import (
 	"sync/atomic"
@@ -34,30 +42,37 @@ const stripes = 8
 // Counters adds up Counts of concurrent lookups, striped so that counting does
 // not become what they contend for.
 type Counters struct {
-	lines [stripes]struct {
-		negatives, truePositives, falsePositives, unfiltered, blocksCached, blocksRead atomic.Uint64
-		_                                                                              [16]byte
-	}
+	lines [stripes]Line
 }
 
-// stripe picks a line by the address of the caller's stack, which differs
+// Line is one stripe. Its fields are those of Counts.
+type Line struct {
+	Negatives, TruePositives, FalsePositives, Unfiltered, BlocksCached, BlocksRead atomic.Uint64
+
+	_ [16]byte
+}
+
+// Stripe picks a stripe by the address of the caller's stack, which differs
 // between goroutines and costs nothing to know.
-func stripe() int {
+func Stripe() int {
 	var here byte
 	return int(uintptr(unsafe.Pointer(&here))>>11) & (stripes - 1)
 }
+
+// Line returns a stripe to count in.
+func (c *Counters) Line(stripe int) *Line { return &c.lines[stripe] }
 
 // Load returns the sums.
 func (c *Counters) Load() (n Counts) {
 	for i := range c.lines {
 		l := &c.lines[i]
 		n.Add(Counts{
-			Negatives:      l.negatives.Load(),
-			TruePositives:  l.truePositives.Load(),
-			FalsePositives: l.falsePositives.Load(),
-			Unfiltered:     l.unfiltered.Load(),
-			BlocksCached:   l.blocksCached.Load(),
-			BlocksRead:     l.blocksRead.Load(),
+			Negatives:      l.Negatives.Load(),
+			TruePositives:  l.TruePositives.Load(),
+			FalsePositives: l.FalsePositives.Load(),
+			Unfiltered:     l.Unfiltered.Load(),
+			BlocksCached:   l.BlocksCached.Load(),
+			BlocksRead:     l.BlocksRead.Load(),
 		})
 	}
 	return n
