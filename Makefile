@@ -25,10 +25,11 @@ fuzz:
 bench:
 	go test -run='^$$' -bench=. -benchmem -benchtime=$(BENCHTIME) ./...
 
-# The model test with a million operations, and a hundred rounds of killing a
-# process that writes: TestKill takes its number of rounds from the same flag.
+# The model test with a million operations, a million lookups explained, and a
+# hundred rounds of killing a process that writes: TestKill takes its number of
+# rounds from the same flag.
 long:
-	go test -count=1 -timeout=2h -run='^(TestModel|TestKill)$$' . -sievedb.ops=1000000
+	go test -count=1 -timeout=2h -run='^(TestModel|TestExplainIsGet|TestKill)$$' . -sievedb.ops=1000000
 
 # Ten million keys: open in two seconds, 400 MB of memory. Needs 4 GB of disk in
 # TMPDIR and some minutes.

@@ -77,3 +77,33 @@ func ExampleOpenReadOnly() {
 	// sievedb: key not found
 	// Ada <nil>
 }
+
+// Explain says which parts of the store could have had a key, and why each was
+// read or not.
+func ExampleDB_Explain() {
+	db := open(sievedb.Options{}, "a=1 c=3 e=5")
+	defer db.Close()
+	if err := db.Flush(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	for _, key := range []string{"b", "c", "z"} {
+		trace, err := db.Explain([]byte(key)) // fmt.Print(trace) prints a table
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s: %s\n", key, trace.Result)
+		for _, step := range trace.Steps {
+			fmt.Printf("  %s: %s, blocks read: %d\n", step.Part, step.Outcome, len(step.Blocks))
+		}
+	}
+	// Output:
+	// b: absent
+	//   memtable: missing, blocks read: 0
+	//   level0_table: filtered, blocks read: 0
+	// c: found
+	//   memtable: missing, blocks read: 0
+	//   level0_table: put, blocks read: 1
+	// z: absent
+	//   memtable: missing, blocks read: 0
+	//   level0_table: out_of_range, blocks read: 0
+}

@@ -111,9 +111,9 @@ const (
 	// Mutable is the memtable that takes the writes.
 	Mutable Part = "memtable"
 	// Immutable is a memtable that waits to be flushed.
-	Immutable Part = "immutable memtable"
+	Immutable Part = "immutable_memtable"
 	// Level0 is a table of level 0, whose tables may overlap.
-	Level0 Part = "table of level 0"
+	Level0 Part = "level0_table"
 	// Level is a deeper level, whose tables do not overlap.
 	Level Part = "level"
 )

@@ -10,7 +10,7 @@ import (
 // String returns the trace as a table for people, a line for each step.
 func (t *Trace) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Executing single-key query on %s, as of #%d\n", t.Key, t.Visible)
+	fmt.Fprintf(&b, "Executing single-key query on %s, as of sequence number %d\n", t.Key, t.Visible)
 	if t.Restarts > 0 {
 		fmt.Fprintf(&b, "Began again %d times, since compactions replaced tables meanwhile\n", t.Restarts)
 	}
@@ -41,9 +41,12 @@ func (s *Step) took() string {
 	return duration(s.Duration)
 }
 
-// duration prints d with a decimal and one unit.
+// duration prints d in one unit.
 func duration(d time.Duration) string {
-	if d < time.Millisecond {
+	switch {
+	case d < time.Microsecond:
+		return fmt.Sprintf("%d ns", d)
+	case d < time.Millisecond:
 		return fmt.Sprintf("%.1f µs", float64(d)/1e3)
 	}
 	return fmt.Sprintf("%.1f ms", float64(d)/1e6)
@@ -51,8 +54,10 @@ func duration(d time.Duration) string {
 
 func (s *Step) where() string {
 	switch {
-	case s.Level < 0:
-		return string(s.Part)
+	case s.Part == Mutable:
+		return "memtable"
+	case s.Part == Immutable:
+		return "immutable memtable"
 	case s.Table == 0:
 		return fmt.Sprintf("L%d", s.Level)
 	}
@@ -186,17 +191,25 @@ func (t *Trace) summary() string {
 	}
 	n := t.Totals()
 	asked := n.Negatives + n.TruePositives + n.FalsePositives + n.Unfiltered
-	fmt.Fprintf(&b, ", in %s.\n%s: %d ruled out by key range, %d by filter, ", duration(t.Duration), many(n.Tables, "sstable"), n.RuledOutByRange, n.Negatives)
+	fmt.Fprintf(&b, ", in %s.\n%s: %s ruled out by key range, %d by filter, ", duration(t.Duration), many(n.Tables, "sstable"), digits(n.RuledOutByRange), n.Negatives)
 	if hidden := n.Tables - n.RuledOutByRange - asked - n.NotReached; hidden > 0 && t.Result == RangeDeleted {
 		fmt.Fprintf(&b, "%d by range tombstone, ", hidden)
 	}
-	fmt.Fprintf(&b, "%d read, %d not reached.\n", asked-n.Negatives, n.NotReached)
+	fmt.Fprintf(&b, "%d read, %s not reached.\n", asked-n.Negatives, digits(n.NotReached))
 	fmt.Fprintf(&b, "Blocks: %d from disk (%s B), %d from cache.", n.BlocksRead, digits(n.BytesRead), n.BlocksCached)
 	if n.Negatives+n.FalsePositives > 0 {
-		fmt.Fprintf(&b, " False positives: %d, %.2g expected.", n.FalsePositives, n.ExpectedFalsePositives)
+		fmt.Fprintf(&b, " False positives: %d, %s expected.", n.FalsePositives, expected(n.ExpectedFalsePositives))
 	}
 	b.WriteByte('\n')
 	return b.String()
+}
+
+// expected prints a number of false positives, mostly a part of one.
+func expected(n float64) string {
+	if n < 0.001 {
+		return "under 0.001"
+	}
+	return fmt.Sprintf("%.2g", n)
 }
 
 // many prints a number of things.

@@ -27,14 +27,15 @@ func newCommand(out *output) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sievectl",
 		Short: "Look into the files of a SieveDB store, and repair one",
-		Long: `sievectl looks into the files of a SieveDB store without opening it, and makes
-a new store out of a damaged one. It only reads, but for repair, which writes to
-its second directory alone. No process may have the store open for writing
-meanwhile.
+		Long: `sievectl looks into the files of a SieveDB store without opening it, says what a
+lookup does, and makes a new store out of a damaged one. It only reads, but for
+repair, which writes to its second directory alone. But for explain, no process
+may have the store open for writing meanwhile.
 
 Exit codes: 0 all is well, 1 damage was found or something failed, 2 wrong
 command line.`,
 		Example: `  sievectl check db
+  sievectl explain db user:1
   sievectl repair db db.new`,
 		Args:          exactly(0),
 		RunE:          group,
@@ -50,7 +51,7 @@ command line.`,
 	wal.AddCommand(walDumpCommand(out))
 	man := &cobra.Command{Use: "manifest", Short: "Dump a manifest", Args: exactly(0), RunE: group}
 	man.AddCommand(manifestDumpCommand(out))
-	root.AddCommand(checkCommand(out), sst, wal, man, repairCommand(out))
+	root.AddCommand(checkCommand(out), explainCommand(out), sst, wal, man, repairCommand(out))
 	return root
 }
 

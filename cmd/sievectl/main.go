@@ -2,6 +2,7 @@
 // and makes a new store out of a damaged one.
 //
 //	sievectl check db                     # everything that can be said of a store
+//	sievectl explain db user:1            # what a lookup of a key does, and why
 //	sievectl sst dump --keys db/000012.sst
 //	sievectl sst verify db/*.sst
 //	sievectl wal dump db/000015.wal
@@ -9,9 +10,9 @@
 //	sievectl repair db db.new             # salvage what can be read
 //
 // Every command only reads, but for repair, which writes to its second
-// directory alone. No process may have the store open for writing meanwhile.
-// With --json, check and repair print one document, and the others one object a
-// line; user keys are quoted for people and hexadecimal in JSON.
+// directory alone. But for explain, no process may have the store open for
+// writing meanwhile. With --json, check and repair print one document, explain one
+// for each key, and the others one object a line; user keys are quoted for people and hexadecimal in JSON.
 //
 // Exit codes: 0, all is well; 1, damage was found, or something failed; 2, the
 // command line is wrong.

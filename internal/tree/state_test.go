@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"sievedb/explain"
 	"sievedb/filter"
 	"sievedb/internal/cache"
 	"sievedb/internal/counters"
@@ -299,11 +300,11 @@ func TestStatesHoldTables(t *testing.T) {
 	b.add(6, 10, put("a", 1))
 	b.add(5, 10, put("a", 2))
 	first := b.state(nil)
-	v, err := b.version.Apply(&manifest.Edit{Removed: []manifest.LevelFile{{Level: 5, FileNum: 2}}})
+	version, err := b.version.Apply(&manifest.Edit{Removed: []manifest.LevelFile{{Level: 5, FileNum: 2}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.version = v
+	b.version = version
 	second := b.state(nil)
 	third := second.WithMemtables(buffer(t, put("b", 3)), nil)
 	if !first.Acquire() {
@@ -330,9 +331,14 @@ func TestStatesHoldTables(t *testing.T) {
 		t.Error("invariant 2: a state that was given up was acquired")
 	}
 	b.blocks = nil
-	_, _, err = first.Get(nil, []byte("a"), filter.Hash([]byte("a")), 9, false, nil)
+	trace := NewTrace([]byte("a"))
+	_, _, err = first.Get(nil, []byte("a"), filter.Hash([]byte("a")), 9, false, trace)
 	if !errors.Is(err, filecache.ErrGone) {
 		t.Errorf("a lookup through a state that was given up: %v", err)
+	}
+	v, found, err := third.Get(nil, []byte("a"), filter.Hash([]byte("a")), 8, false, trace)
+	if got := trace.Finish(v, err); !found || got.Result != explain.Found || got.Restarts != 1 || got.Visible != 8 || len(got.Steps) != 2 {
+		t.Errorf("began again: %v\n%s", err, got)
 	}
 	if got := get(t, third, "a", 9) + get(t, third, "b", 9); got != "a@1b@3" {
 		t.Errorf("through the current state: %s", got)
