@@ -134,7 +134,7 @@ func (db *DB) emptyTrash() {
 		for _, name := range names {
 			db.remove(name)
 		}
-		db.events.deliver()
+		db.events.Deliver()
 	}
 }
 

@@ -74,7 +74,7 @@ func (db *DB) compactTables(l0Only bool) {
 		db.mu.Unlock()
 		db.backgroundError(err)
 		db.events.badFilters(db.state.Load())
-		db.events.deliver()
+		db.events.Deliver()
 		if !failed {
 			wait = 0
 			continue

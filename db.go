@@ -103,7 +103,7 @@ func (db *DB) Options() Options { return *db.o }
 func (db *DB) Close() error {
 	db.closeOnce.Do(func() {
 		db.closeErr = db.close()
-		db.events.deliver()
+		db.events.Deliver()
 	})
 	return db.closeErr
 }

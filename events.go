@@ -1,17 +1,16 @@
 package sievedb
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"sievedb/compaction"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/notify"
 	"sievedb/internal/tree"
 	"sievedb/sstable"
 )
@@ -129,18 +128,10 @@ type BadFilterInfo struct {
 	Err   error // why: often a *CorruptionError
 }
 
-// events passes on what happens, in order. Whoever sees something posts it,
-// under whatever lock, and whoever holds none delivers.
+// events passes on what happens, in order. Its queue's lock is taken last.
 type events struct {
+	notify.Queue
 	listener EventListener
-	log      *slog.Logger
-	on       bool // there is a listener or a logger
-
-	mu sync.Mutex // taken last, and never held while something is called
-	// Guarded by mu:
-	queue      []func()
-	delivering bool
-	reported   map[string]bool // files whose damage or bad filter was told
 }
 
 // configure takes listener and logger from o. Called before anything happens.
@@ -148,63 +139,7 @@ func (e *events) configure(o *Options) {
 	if o.Events != nil {
 		e.listener = *o.Events
 	}
-	e.log, e.on = o.Logger, o.Events != nil || o.Logger != nil
-	e.reported = make(map[string]bool)
-}
-
-// post queues one event: a call if somebody listens, and a line of the log. A
-// failure raises its level.
-func post[T any](e *events, call func(T), info T, level slog.Level, err error, message string, attrs ...slog.Attr) {
-	if !e.on {
-		return
-	}
-	if err != nil {
-		attrs = append(attrs, slog.Any("error", err))
-		level = max(level, slog.LevelWarn)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.queue = append(e.queue, func() {
-		if call != nil {
-			call(info)
-		}
-		if e.log != nil {
-			e.log.LogAttrs(context.Background(), level, message, attrs...)
-		}
-	})
-}
-
-// deliver delivers what was posted, unless somebody is at it, who then goes on
-// until nothing is left. A delivery that causes events itself finds that out,
-// too. Called with no lock held.
-func (e *events) deliver() {
-	if !e.on {
-		return
-	}
-	e.mu.Lock()
-	if e.delivering {
-		e.mu.Unlock()
-		return
-	}
-	e.delivering = true
-	for len(e.queue) > 0 {
-		next := e.queue[0]
-		e.queue = e.queue[1:]
-		e.mu.Unlock()
-		next()
-		e.mu.Lock()
-	}
-	e.queue, e.delivering = nil, false
-	e.mu.Unlock()
-}
-
-// first reports whether what is told for the first time.
-func (e *events) first(what string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	told := e.reported[what]
-	e.reported[what] = true
-	return !told
+	e.Configure(o.Logger, o.Events != nil)
 }
 
 // beginFlush tells of a flush of b to out; the function that it returns posts
@@ -212,14 +147,14 @@ func (e *events) first(what string) bool {
 func (db *DB) beginFlush(b buffer, out *outputs) (end func(error)) {
 	e, start := &db.events, time.Now()
 	info := FlushInfo{MemtableBytes: b.SizeBytes()}
-	post(e, e.listener.FlushBegin, info, slog.LevelDebug, nil, "flush begins", slog.Int64("memtable_bytes", info.MemtableBytes))
-	e.deliver()
+	notify.Post(&e.Queue, e.listener.FlushBegin, info, slog.LevelDebug, nil, "flush begins", slog.Int64("memtable_bytes", info.MemtableBytes))
+	e.Deliver()
 	return func(err error) {
 		for _, t := range out.added {
 			info.Table, info.Bytes, info.Entries = uint64(t.Meta.FileNum), t.Meta.SizeBytes, t.Meta.Entries
 		}
 		info.Duration, info.Err = time.Since(start), err
-		post(e, e.listener.FlushEnd, info, slog.LevelInfo, err, "flush ends", slog.Uint64("table", info.Table),
+		notify.Post(&e.Queue, e.listener.FlushEnd, info, slog.LevelInfo, err, "flush ends", slog.Uint64("table", info.Table),
 			slog.Uint64("bytes", info.Bytes), slog.Uint64("entries", info.Entries), slog.Duration("duration", info.Duration))
 	}
 }
@@ -260,8 +195,8 @@ func (i *CompactionInfo) attrs() []slog.Attr {
 func (db *DB) compactionBegins(info CompactionInfo) {
 	e := &db.events
 	info.InputTables = slices.Clone(info.InputTables)
-	post(e, e.listener.CompactionBegin, info, slog.LevelDebug, nil, "compaction begins", info.attrs()...)
-	e.deliver()
+	notify.Post(&e.Queue, e.listener.CompactionBegin, info, slog.LevelDebug, nil, "compaction begins", info.attrs()...)
+	e.Deliver()
 }
 
 // compactionEnds tells of the end of a compaction.
@@ -269,17 +204,17 @@ func (db *DB) compactionEnds(info CompactionInfo) {
 	e := &db.events
 	attrs := append(info.attrs(), slog.Int("output_tables", len(info.OutputTables)), slog.Uint64("output_bytes", info.OutputBytes),
 		slog.Uint64("dropped", info.Dropped), slog.Duration("duration", info.Duration))
-	post(e, e.listener.CompactionEnd, info, slog.LevelInfo, info.Err, "compaction ends", attrs...)
+	notify.Post(&e.Queue, e.listener.CompactionEnd, info, slog.LevelInfo, info.Err, "compaction ends", attrs...)
 }
 
 func (e *events) stallBegins(info StallInfo) {
-	post(e, e.listener.StallBegin, info, slog.LevelWarn, nil, "stall begins", slog.String("reason", info.Reason.String()),
+	notify.Post(&e.Queue, e.listener.StallBegin, info, slog.LevelWarn, nil, "stall begins", slog.String("reason", info.Reason.String()),
 		slog.Int("memtables", info.Memtables), slog.Int("l0_tables", info.L0Tables))
 }
 
 func (e *events) stallEnds(info StallInfo, start time.Time) {
 	info.Duration = time.Since(start)
-	post(e, e.listener.StallEnd, info, slog.LevelInfo, nil, "stall ends", slog.String("reason", info.Reason.String()),
+	notify.Post(&e.Queue, e.listener.StallEnd, info, slog.LevelInfo, nil, "stall ends", slog.String("reason", info.Reason.String()),
 		slog.Duration("duration", info.Duration))
 }
 
@@ -311,17 +246,17 @@ type slowed struct {
 
 func (e *events) tableCreated(t *tree.Table) {
 	info := TableInfo{Table: uint64(t.Meta.FileNum), Level: t.Level, Bytes: t.Meta.SizeBytes, Entries: t.Meta.Entries}
-	post(e, e.listener.TableCreated, info, slog.LevelDebug, nil, "table created", slog.Uint64("table", info.Table),
+	notify.Post(&e.Queue, e.listener.TableCreated, info, slog.LevelDebug, nil, "table created", slog.Uint64("table", info.Table),
 		slog.Int("level", info.Level), slog.Uint64("bytes", info.Bytes), slog.Uint64("entries", info.Entries))
 }
 
 func (e *events) tableDeleted(num keys.FileNum, err error) {
-	post(e, e.listener.TableDeleted, TableInfo{Table: uint64(num), Err: err}, slog.LevelDebug, err, "table deleted", slog.Uint64("table", uint64(num)))
+	notify.Post(&e.Queue, e.listener.TableDeleted, TableInfo{Table: uint64(num), Err: err}, slog.LevelDebug, err, "table deleted", slog.Uint64("table", uint64(num)))
 }
 
 // badFilters tells of the filters of s that could not be had.
 func (e *events) badFilters(s *tree.State) {
-	if e.on {
+	if e.On() {
 		for t := range s.All() {
 			e.checkFilter(t)
 		}
@@ -330,12 +265,12 @@ func (e *events) badFilters(s *tree.State) {
 
 // checkFilter tells if the filter of t was asked and could not be had.
 func (e *events) checkFilter(t *tree.Table) {
-	if !e.on || t.Reader.FilterState() != sstable.FilterBad || !e.first("filter of "+tableName(t.Meta.FileNum)) {
+	if !e.On() || t.Reader.FilterState() != sstable.FilterBad || !e.First("filter of "+tableName(t.Meta.FileNum)) {
 		return
 	}
 	_, err := t.Reader.LoadFilter() // which was tried, and says why it failed
 	info := BadFilterInfo{Table: uint64(t.Meta.FileNum), Level: t.Level, Err: err}
-	post(e, e.listener.BadFilter, info, slog.LevelWarn, err, "filter unusable", slog.Uint64("table", info.Table), slog.Int("level", info.Level))
+	notify.Post(&e.Queue, e.listener.BadFilter, info, slog.LevelWarn, err, "filter unusable", slog.Uint64("table", info.Table), slog.Int("level", info.Level))
 }
 
 // missingFilters warns once of tables that were written without the filters
@@ -352,20 +287,20 @@ func (db *DB) missingFilters(s *tree.State) {
 		}
 	}
 	if without > 0 {
-		post(&db.events, nil, struct{}{}, slog.LevelWarn, nil, "tables without filters", slog.Int("tables", without), slog.Int("of", all))
+		notify.Post(&db.events.Queue, nil, struct{}{}, slog.LevelWarn, nil, "tables without filters", slog.Int("tables", without), slog.Int("of", all))
 	}
 }
 
 // damage tells of the damaged file that err names, if it does.
 func (e *events) damage(err error) {
-	if err == nil || !e.on {
+	if err == nil || !e.On() {
 		return
 	}
 	var c *CorruptionError // on the heap, which nearly all calls are spared
-	if !errors.As(err, &c) || !e.first(c.File) {
+	if !errors.As(err, &c) || !e.First(c.File) {
 		return
 	}
-	post(e, e.listener.Corruption, c, slog.LevelError, nil, "corruption", slog.String("file", c.File), slog.Int64("offset", c.Offset),
+	notify.Post(&e.Queue, e.listener.Corruption, c, slog.LevelError, nil, "corruption", slog.String("file", c.File), slog.Int64("offset", c.Offset),
 		slog.String("what", c.What), slog.String("want", c.Want), slog.String("got", c.Got))
 }
 
@@ -378,10 +313,10 @@ func (db *DB) backgroundError(err error) {
 	e := &db.events
 	e.damage(err)
 	if db.fatal.Load() == nil {
-		post(e, e.listener.BackgroundError, err, slog.LevelError, err, "background error")
+		notify.Post(&e.Queue, e.listener.BackgroundError, err, slog.LevelError, err, "background error")
 	}
 }
 
 func (e *events) fatalError(err error) {
-	post(e, e.listener.FatalError, err, slog.LevelError, err, "the store is read-only")
+	notify.Post(&e.Queue, e.listener.FatalError, err, slog.LevelError, err, "the store is read-only")
 }

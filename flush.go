@@ -52,7 +52,7 @@ func (db *DB) flushMemtables() {
 		db.mu.Unlock()
 		db.backgroundError(err)
 		db.events.badFilters(db.state.Load())
-		db.events.deliver()
+		db.events.Deliver()
 		if err != nil {
 			wait.failed(db.closingc)
 			continue
@@ -112,7 +112,7 @@ func (db *DB) writeMemtable(b buffer, readers []keys.SeqNum, out *outputs) error
 // replay, and returns when that is durable.
 func (db *DB) Flush(ctx context.Context) error {
 	last, err := db.rotateForFlush(ctx)
-	db.events.deliver()
+	db.events.Deliver()
 	if err != nil || last == nil {
 		return err
 	}

@@ -255,7 +255,7 @@ func (it *Iterator) Close() error {
 	}
 	it.state = nil
 	it.db.events.damage(it.err)
-	it.db.events.deliver()
+	it.db.events.Deliver()
 	return it.err
 }
 

@@ -360,7 +360,7 @@ func (db *DB) Metrics() Metrics {
 
 	db.events.badFilters(s)
 	db.note(s.Release())
-	db.events.deliver()
+	db.events.Deliver()
 	return m
 }
 

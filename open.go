@@ -33,7 +33,7 @@ func Open(dir string, o *Options) (*DB, error) {
 	}
 	db.files = filecache.New(db.fs, db.dir, tableName, db.o.MaxOpenFiles, db.obsoleteTable)
 	err = db.open()
-	db.events.deliver()
+	db.events.Deliver()
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", db.dir, err)
 	}

@@ -84,7 +84,7 @@ func (db *DB) get(dst, key []byte, snapshot keys.SeqNum, pinned *tree.State, exi
 		}
 		if !errors.Is(err, filecache.ErrGone) {
 			db.events.damage(err)
-			db.events.deliver()
+			db.events.Deliver()
 			return value, found, err
 		}
 		if err := db.usable(); err != nil {

@@ -60,7 +60,7 @@ func OpenReadOnly(dir string, o *Options) (*DB, error) {
 		db.storeID = db.follow.dir.Store()
 		db.missingFilters(db.state.Load())
 	}
-	db.events.deliver()
+	db.events.Deliver()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening %s read-only: %w", db.dir, err), db.files.CloseAll())
 	}
@@ -92,7 +92,7 @@ func (db *DB) Refresh() error {
 	db.follow.mu.Unlock()
 	db.emptyTrash() // the state that was replaced
 	db.events.damage(err)
-	db.events.deliver()
+	db.events.Deliver()
 	if err != nil {
 		return fmt.Errorf("following %s: %w", db.dir, err)
 	}

@@ -160,7 +160,7 @@ func (tx *Txn) get(dst, key []byte, existsOnly bool) (value []byte, found bool, 
 	if err != nil {
 		err = tx.db.closedError(err)
 		tx.db.events.damage(err)
-		tx.db.events.deliver()
+		tx.db.events.Deliver()
 	}
 	return value, found, err
 }

@@ -68,7 +68,7 @@ func (v *verification) found(err error) {
 	if err != nil {
 		v.errs = append(v.errs, err)
 		v.db.events.damage(err)
-		v.db.events.deliver()
+		v.db.events.Deliver()
 	}
 }
 

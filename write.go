@@ -179,7 +179,7 @@ func (db *DB) logFailure(err error) error {
 	if errors.Is(err, commit.ErrApply) || db.log.Err() != nil && db.usable() == nil {
 		err = db.fail(err)
 	}
-	db.events.deliver() // that, or what failed under a lock
+	db.events.Deliver() // that, or what failed under a lock
 	return err
 }
 
@@ -308,7 +308,7 @@ func (db *DB) awaitSpace(ctx context.Context) error {
 func (db *DB) beginStall() (end func()) {
 	deliver := func() {
 		db.mu.Unlock()
-		db.events.deliver()
+		db.events.Deliver()
 		db.mu.Lock()
 	}
 	reason := StallLevel0
