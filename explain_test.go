@@ -138,7 +138,7 @@ func checkExplain(db *DB, r reading, key []byte) (*explain.Trace, error) {
 	}
 	start := counted(s)
 	value, getErr := db.getTo(nil, key, r.snapshot, r.state)
-	middle := counted(s)
+	middle, files := counted(s), db.fs.(*vfs.Mem).Counts().Reads
 	trace, err := db.explain(key, r.snapshot, r.state)
 	got := since(middle, counted(s))
 	if err != nil {
@@ -149,6 +149,9 @@ func checkExplain(db *DB, r reading, key []byte) (*explain.Trace, error) {
 	}
 	if want := since(start, middle); got != want {
 		return trace, fmt.Errorf("Explain counted %+v, Get %+v", got, want)
+	}
+	if n := db.fs.(*vfs.Mem).Counts().Reads - files; uint64(n) != got.BlocksRead { // Get has loaded the filters
+		return trace, fmt.Errorf("%d reads of files for %d blocks", n, got.BlocksRead)
 	}
 	if got != countsOfTrace(trace) {
 		return trace, fmt.Errorf("the trace says %+v, the counters %+v", countsOfTrace(trace), got)
