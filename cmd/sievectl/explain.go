@@ -12,6 +12,7 @@ import (
 
 func explainCommand(out *output) *cobra.Command {
 	var inHex bool
+	var o sievedb.Options
 	cmd := &cobra.Command{
 		Use:   "explain DIR KEY...",
 		Short: "Say what a lookup of a key does, and why",
@@ -35,13 +36,14 @@ behind "--". The exit code is 0 whether a key is there or not.`,
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error { return explainKeys(out, args[0], args[1:], inHex) },
+		RunE: func(_ *cobra.Command, args []string) error { return explainKeys(out, &o, args[0], args[1:], inHex) },
 	}
 	cmd.Flags().BoolVar(&inHex, "hex", false, "keys are hexadecimal digits")
+	cmd.Flags().BoolVar(&o.DisableFilters, "no-filters", false, "ask no filter, to see what they save")
 	return cmd
 }
 
-func explainKeys(out *output, dir string, args []string, inHex bool) (err error) {
+func explainKeys(out *output, o *sievedb.Options, dir string, args []string, inHex bool) (err error) {
 	var keys []keyFlag
 	for _, arg := range args {
 		var k keyFlag
@@ -56,7 +58,7 @@ func explainKeys(out *output, dir string, args []string, inHex bool) (err error)
 		}
 		keys = append(keys, k)
 	}
-	db, err := sievedb.OpenReadOnly(dir, nil)
+	db, err := sievedb.OpenReadOnly(dir, o)
 	if err != nil {
 		return err
 	}

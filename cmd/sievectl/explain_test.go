@@ -63,6 +63,9 @@ func TestExplainCommand(t *testing.T) {
 	if strings.Count(out, "filter read from disk") != 1 || strings.Count(out, "block 0 from disk (") != 1 || strings.Count(out, " from cache, found") != 1 {
 		t.Errorf("twice:\n%s", out)
 	}
+	if _, out, _ := sievectl("explain", "--no-filters", "--hex", dir, key); !strings.Contains(out, "filters are off, block 0 from disk") {
+		t.Errorf("without filters:\n%s", out)
+	}
 	code, out, errs := sievectl("explain", "--json", "--hex", dir, key, key)
 	if code != exitOK || errs != "" {
 		t.Fatalf("exit code %d, %s", code, errs)
