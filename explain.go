@@ -12,8 +12,8 @@ import (
 // like any other, but not in its latencies, since to write everything down takes
 // several times as long.
 //
-// The trace belongs to the caller. After the failure of a read it says how far
-// the lookup came; it is nil if there was none.
+// The trace belongs to the caller. After the failure of a read it says how far the
+// lookup came. It is nil if the store, or the snapshot, is closed.
 func (db *DB) Explain(key []byte) (*explain.Trace, error) {
 	return db.explain(key, newest, nil)
 }
