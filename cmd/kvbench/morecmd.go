@@ -19,6 +19,7 @@ import (
 	"sievedb/cmd/kvbench/internal/experiment"
 	"sievedb/cmd/kvbench/internal/page"
 	"sievedb/cmd/kvbench/internal/report"
+	"sievedb/cmd/kvbench/internal/results"
 )
 
 func (a *app) sweepCommand() *cobra.Command {
@@ -188,11 +189,11 @@ func (a *app) compare(first, second string, threshold float64, exact bool) error
 	if a.format == string(report.GoBench) {
 		return usagef("--format gobench is for results: benchstat compares those")
 	}
-	x, err := report.Read(first)
+	x, err := results.Read(first)
 	if err != nil {
 		return err
 	}
-	y, err := report.Read(second)
+	y, err := results.Read(second)
 	if err != nil {
 		return err
 	}
@@ -235,7 +236,7 @@ prints the results again in another form instead.`,
 func (a *app) report(names []string, output string) error {
 	var runs []report.Run
 	for _, name := range names {
-		run, err := report.Read(name)
+		run, err := results.Read(name)
 		if err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 
 	"sievedb"
 	"sievedb/cmd/kvbench/internal/report"
+	"sievedb/cmd/kvbench/internal/results"
 )
 
 // TestMain lets the test's own program be the process that crash kills.
@@ -235,7 +236,7 @@ func TestSweepReportCompare(t *testing.T) {
 	if code, out, errs := kvbench(t, t.Context(), "compare", "--exact", sweep, again); code != exitOK || !strings.HasPrefix(out, "None of 4 counts") {
 		t.Errorf("exit code %d, %q, %q", code, errs, out)
 	}
-	s, err := report.Read(again)
+	s, err := results.Read(again)
 	if err != nil {
 		t.Fatal(err)
 	}

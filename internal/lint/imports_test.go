@@ -91,7 +91,7 @@ func (allowed table) row(dir string) string {
 
 func (allowed table) permits(from, to string) bool {
 	from = allowed.row(from)
-	if slices.Contains(allowed[from], to) || strings.HasPrefix(from, "cmd/") && allowed.row(to) == from {
+	if slices.Contains(allowed[from], allowed.row(to)) || strings.HasPrefix(from, "cmd/") && allowed.row(to) == from {
 		return true
 	}
 	return slices.Contains(allowed[from], everything) && !helpsTests(to)
@@ -174,7 +174,7 @@ const tableHead = "| package | one sentence | may import (inside the module) |\n
 
 func TestImportsFindsProblems(t *testing.T) {
 	allowed, err := parseTable("# Title\n" + tableHead +
-		"| `internal/low` | one | – |\n| `cmd/tool` | reports | root |\n| `high` | two | low |\n| `high/hightest` | helps | low, high |\n| root | all | all |\nafter\n")
+		"| `internal/low` | one | – |\n| `cmd/tool` | reports | root |\n| `cmd/tool/more` | more | tool |\n| `high` | two | low |\n| `high/hightest` | helps | low, high |\n| root | all | all |\nafter\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,6 +184,7 @@ func TestImportsFindsProblems(t *testing.T) {
 		"high/a.go":              `package high; import _ "sievedb/internal/low"`,
 		"high/hightest/a.go":     `package hightest; import _ "sievedb/high"`,
 		"db.go":                  `package sievedb; import _ "sievedb/internal/low"`,
+		"cmd/tool/more/a.go":     "package main",
 		"cmd/tool/a.go":          `package main; import _ "sievedb/cmd/tool/internal/part"`,
 	}
 	for _, c := range []struct{ name, file, src, want string }{
@@ -193,6 +194,8 @@ func TestImportsFindsProblems(t *testing.T) {
 		{"test helper", "db.go", `package sievedb; import _ "sievedb/high/hightest"`, "db.go:1: the import table"},
 		{"part of a command", "cmd/tool/internal/part/a.go", `package part; import _ "sievedb"`, ""},
 		{"part of a command goes deeper", "cmd/tool/internal/part/a.go", `package part; import _ "sievedb/internal/low"`, "cmd/tool/internal/part/a.go:1: the import table"},
+		{"part of another command", "cmd/tool/more/internal/part/a.go", `package part; import _ "sievedb/cmd/tool/internal/part"`, ""},
+		{"part of another command without leave", "cmd/tool/a.go", `package main; import _ "sievedb/cmd/tool/more/internal/part"`, "cmd/tool/a.go:1: the import table"},
 		{"no row", "extra/a.go", "package extra", "extra/a.go:1: package extra has no row"},
 		{"no package", "high/a.go", "", "docs/design.md: the import table has a row for high,"},
 	} {

@@ -1,7 +1,6 @@
 package lint
 
 import (
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -111,8 +110,9 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// contents reads the files with this suffix. It leaves out what the go command
-// leaves out: nested modules, testdata, and names that start with . or _.
+// contents reads the files with this suffix, those of nested modules, too: the
+// rules hold there as well. It leaves out what the go command leaves out:
+// testdata, and names that start with . or _.
 func contents(t *testing.T, suffix string) map[string]string {
 	t.Helper()
 	dir, found := root(t), map[string]string{}
@@ -122,9 +122,7 @@ func contents(t *testing.T, suffix string) map[string]string {
 		}
 		hidden := strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_")
 		if d.IsDir() {
-			_, err := os.Stat(filepath.Join(name, "go.mod"))
-			nested := !errors.Is(err, fs.ErrNotExist)
-			if hidden || nested || d.Name() == "testdata" {
+			if hidden || d.Name() == "testdata" {
 				return filepath.SkipDir
 			}
 			return nil

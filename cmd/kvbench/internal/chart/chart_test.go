@@ -92,6 +92,13 @@ func TestTree(t *testing.T) {
 	golden(t, "tree.svg", draw(t, svg, err))
 }
 
+func TestRatios(t *testing.T) {
+	svg, err := Ratios("Ratios", "of two", "times as long", []Legend{{"one", 1}, {"another", 2}}, []DotRow{
+		{"absent", []Dot{{20, 15, 30, 1, "one: 20"}, {3, 3, 3, 2, "<another>"}}}, {"compact", nil}, {"scan", []Dot{{0.4, 0.3, 0.5, 1, ""}}},
+	})
+	golden(t, "ratios.svg", draw(t, svg, err))
+}
+
 // Whatever the numbers are, the charts are well-formed.
 func TestOddNumbers(t *testing.T) {
 	odd := []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, -1, 1e-300, math.MaxFloat64}
@@ -114,6 +121,12 @@ func TestOddNumbers(t *testing.T) {
 	checkSVG(t, string(draw(t, svg, err)))
 	svg, err = Bars("", "", []Bar{{Value: math.NaN()}, {Value: -1}, {Value: 1}})
 	checkSVG(t, string(draw(t, svg, err)))
+	svg, err = Ratios("", "", "", nil, nil)
+	checkSVG(t, string(draw(t, svg, err)))
+	for _, x := range odd {
+		svg, err = Ratios("", "", "", nil, []DotRow{{Dots: []Dot{{Value: x, Low: 1, High: 2}, {Value: 1, Low: x, High: x}}}})
+		checkSVG(t, string(draw(t, svg, err)))
+	}
 	svg, err = Tree("", "", nil)
 	checkSVG(t, string(draw(t, svg, err)))
 }

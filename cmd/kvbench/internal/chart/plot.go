@@ -109,11 +109,14 @@ func (p *Plot) SVG() (template.HTML, error) {
 		d.Drawn = append(d.Drawn, p.draw(s, x, y))
 		if s.Name != "" {
 			d.Legend = append(d.Legend, drawnLegend{px(at), px(at + 24), s.Class, s.Name, s.Line && !s.Dots, s.Hollow})
-			at += 24 + 6.6*float64(len([]rune(s.Name))) + 18
+			at += legendWidth(s.Name)
 		}
 	}
 	return render(plotTemplate, d)
 }
+
+// legendWidth is about what a name takes in a legend, with its mark and a gap.
+func legendWidth(name string) float64 { return 24 + 6.6*float64(len([]rune(name))) + 18 }
 
 func (p *Plot) draw(s *Series, x, y scale) drawnSeries {
 	d := drawnSeries{Class: s.Class, Hollow: s.Hollow}

@@ -16,6 +16,7 @@ import (
 	"sievedb/cmd/kvbench/internal/document"
 	"sievedb/cmd/kvbench/internal/report"
 	"sievedb/cmd/kvbench/internal/stats"
+	"sievedb/cmd/kvbench/internal/versus"
 )
 
 // figure is one number of a run that can be compared with that of another. More
@@ -34,8 +35,8 @@ func count(name string, n uint64, v float64) figure {
 	return figure{name: name, n: n, isCount: true, count: v}
 }
 
-func timing(name string, n uint64, l *report.Latency) figure {
-	return figure{name: name + ", mean ns", n: n, slices: l.SliceMeansNs}
+func timing(name string, n uint64, means []float64) figure {
+	return figure{name: name + ", mean ns", n: n, slices: means}
 }
 
 // figures returns what can be compared of a run.
@@ -47,6 +48,8 @@ func figures(run report.Run) []figure {
 		return sweepFigures(r)
 	case *report.Ops:
 		return opsFigures(r)
+	case *versus.Result:
+		return versusFigures(r)
 	case *report.Crash:
 		return []figure{count("lost batches", uint64(len(r.Kills)), float64(r.Lost))}
 	}
@@ -63,7 +66,7 @@ func lookupFigures(r *report.Lookups) (f []figure) {
 	}
 	f = append(f, count("filter bytes", 1, float64(r.Cost.FileBytes)), count("table bytes", 1, float64(r.Load.TableFileBytes)))
 	for _, p := range passes {
-		f = append(f, timing(p.Keys+" keys, filters "+p.Filters, uint64(max(p.Lookups, 0)), &p.Latency))
+		f = append(f, timing(p.Keys+" keys, filters "+p.Filters, uint64(max(p.Lookups, 0)), p.SliceMeansNs))
 	}
 	return f
 }
@@ -86,7 +89,20 @@ func opsFigures(o *report.Ops) (f []figure) {
 	}
 	for i := range o.Kinds {
 		k := &o.Kinds[i]
-		f = append(f, timing(k.Op, k.Count, &k.Latency))
+		f = append(f, timing(k.Op, k.Count, k.SliceMeansNs))
+	}
+	return f
+}
+
+// versusFigures are times of the repetitions: they decide nothing.
+func versusFigures(r *versus.Result) (f []figure) {
+	for _, s := range r.Settings {
+		for _, w := range s.Workloads {
+			for _, t := range w.Timings {
+				name := fmt.Sprintf("%s, %s, %s", t.Engine, w.Name, s.Title())
+				f = append(f, timing(name, uint64(max(t.Operations, 0)), t.RepetitionNs))
+			}
+		}
 	}
 	return f
 }
@@ -181,6 +197,10 @@ func setupOf(r report.Run) any {
 		s := r.Setup
 		s.Machine = report.Machine{}
 		return s
+	case *versus.Result:
+		s := r.Setup
+		s.Machine = report.Machine{}
+		return fmt.Sprintf("%+v", s) // it has a list, which == does not compare
 	}
 	return nil
 }
@@ -235,6 +255,9 @@ func (c *Comparison) Headline() string {
 	if c.Regressions > 0 {
 		return fmt.Sprintf("%d of %d counts are WORSE in the second run.", c.Regressions, len(c.Counts))
 	}
+	if len(c.Counts) == 0 {
+		return "The runs have times alone, which decide nothing."
+	}
 	return fmt.Sprintf("None of %d counts is worse in the second run.", len(c.Counts))
 }
 
@@ -245,13 +268,15 @@ func (c *Comparison) Write(w io.Writer, f report.Format) error {
 	}
 	d := &document.Document{}
 	d.Paragraph(append([]string{c.Headline()}, c.Other...)...)
-	t := document.NewTable("count", "first", "second", "ratio", "")
-	for _, x := range c.Counts {
-		t.AppendRow(table.Row{x.Name, fmt.Sprintf("%.0f", x.A), fmt.Sprintf("%.0f", x.B), ratioText(x.Ratio), x.Verdict})
+	if len(c.Counts) > 0 {
+		t := document.NewTable("count", "first", "second", "ratio", "")
+		for _, x := range c.Counts {
+			t.AppendRow(table.Row{x.Name, fmt.Sprintf("%.0f", x.A), fmt.Sprintf("%.0f", x.B), ratioText(x.Ratio), x.Verdict})
+		}
+		d.Add("Counts, which decide about the exit code", t)
 	}
-	d.Add("Counts, which decide about the exit code", t)
 	if len(c.Times) > 0 {
-		t = document.NewTable("time", "first", "second", "ratio", "95 % interval", "")
+		t := document.NewTable("time", "first", "second", "ratio", "95 % interval", "")
 		for _, x := range c.Times {
 			t.AppendRow(table.Row{x.Name, fmt.Sprintf("%.1f", x.A), fmt.Sprintf("%.1f", x.B), ratioText(x.Ratio),
 				fmt.Sprintf("%.3f - %.3f", x.Low, x.High), x.Verdict})

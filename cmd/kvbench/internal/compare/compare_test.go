@@ -3,16 +3,23 @@ package compare
 import (
 	"bytes"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"sievedb/cmd/kvbench/internal/report"
+	"sievedb/cmd/kvbench/internal/results"
+	"sievedb/cmd/kvbench/internal/versus"
 )
 
-// fixed is a golden result of package report.
+// fixed is a golden result of package report, or that of package versus.
 func fixed(t *testing.T, name string) report.Run {
 	t.Helper()
-	run, err := report.Read(filepath.Join("..", "report", "testdata", name+".json"))
+	from := "report"
+	if name == "engines" {
+		from = "versus"
+	}
+	run, err := results.Read(filepath.Join("..", from, "testdata", name+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,11 +76,31 @@ func TestCompare(t *testing.T) {
 	if _, err := Runs(fixed(t, "lookups"), fixed(t, "sweep"), 1, false); err == nil || !strings.Contains(err.Error(), "different kinds") {
 		t.Errorf("different kinds: %v", err)
 	}
-	for _, name := range []string{"lookups", "sweep", "ops", "crash"} {
+	for _, name := range []string{"lookups", "sweep", "ops", "crash", "engines"} {
 		run := fixed(t, name)
 		c, err := Runs(run, run, 0, true)
 		if err != nil || c.Regressions > 0 || len(c.Other) > 0 {
 			t.Errorf("%s with itself: %v %+v", name, err, c)
 		}
+	}
+}
+
+// Times of engines are compared from the repetitions, and decide nothing.
+func TestCompareEngines(t *testing.T) {
+	slower := fixed(t, "engines").(*versus.Result)
+	for i := range slower.Settings[0].Workloads[2].Timings[0].RepetitionNs {
+		slower.Settings[0].Workloads[2].Timings[0].RepetitionNs[i] *= 2
+	}
+	c, err := Runs(fixed(t, "engines"), slower, 0, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := c.Write(&b, report.Text); err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`sievedb, scan 100, tuned alike, mean ns .* 2\.000 .* slower`).MatchString(b.String())
+	if !found || c.Regressions > 0 || !strings.HasPrefix(b.String(), "The runs have times alone") || strings.Contains(b.String(), "Counts,") {
+		t.Errorf("%d regressions:\n%s", c.Regressions, b.String())
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"sievedb/cmd/kvbench/internal/document"
 	"sievedb/cmd/kvbench/internal/report"
+	"sievedb/cmd/kvbench/internal/versus"
 )
 
 //go:embed page.html.tmpl
@@ -94,6 +95,8 @@ func sectionOf(run report.Run) (section, error) {
 		return sweep(r)
 	case *report.Ops:
 		return ops(r)
+	case *versus.Result:
+		return engines(r)
 	case *report.Crash:
 		return section{Title: "Killed while writing", Tiles: []tile{
 			{document.Group(uint64(len(r.Kills))), "kills"}, {document.Group(r.Lost), "acknowledged batches lost"},

@@ -14,13 +14,15 @@ import (
 	"time"
 
 	"sievedb/cmd/kvbench/internal/report"
+	"sievedb/cmd/kvbench/internal/results"
+	"sievedb/cmd/kvbench/internal/versus"
 )
 
-// runs are the golden results of package report.
+// runs are the golden results of the packages report and versus.
 func runs(t *testing.T) (all []report.Run) {
 	t.Helper()
-	for _, name := range []string{"lookups", "sweep", "ops", "crash"} {
-		run, err := report.Read(filepath.Join("..", "report", "testdata", name+".json"))
+	for _, name := range []string{"report/lookups", "report/sweep", "report/ops", "report/crash", "versus/engines"} {
+		run, err := results.Read(filepath.Join("..", filepath.Dir(name), "testdata", filepath.Base(name)+".json"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,13 +57,14 @@ func TestPage(t *testing.T) {
 		"Disk reads without and with filters", "False-positive rate against bits per key", "Level by level: predicted and measured",
 		"The tree", "How long lookups take", "The same memory, spent in two ways", "How long operations take", "Amplification over time",
 		"prefers-color-scheme:dark", "@media print", "Filters avoided 99.00 %", "LOST: 2 acknowledged batches",
+		"Times as long as sievedb, tuned alike", "Times as long as sievedb, out of the box", "other is FASTER",
 	} {
 		if !strings.Contains(html, want) {
 			t.Errorf("the page does not have %q", want)
 		}
 	}
-	if n := strings.Count(html, "<svg "); n != 5+2+3 {
-		t.Errorf("%d charts, want 10", n)
+	if n := strings.Count(html, "<svg "); n != 5+2+3+2 {
+		t.Errorf("%d charts, want 12", n)
 	}
 	if n := strings.Count(html, `class="interval"`); n < 3+3+3 {
 		t.Errorf("%d intervals, want one for each level, twice, and each point of the sweep", n)
@@ -107,7 +110,7 @@ func TestPageEscapes(t *testing.T) {
 }
 
 func TestPageOfLittle(t *testing.T) {
-	for _, run := range []report.Run{new(report.Lookups), new(report.Sweep), new(report.Ops), new(report.Crash)} {
+	for _, run := range []report.Run{new(report.Lookups), new(report.Sweep), new(report.Ops), new(report.Crash), new(versus.Result)} {
 		checkBalanced(t, write(t, []report.Run{run}))
 	}
 	checkBalanced(t, write(t, nil))

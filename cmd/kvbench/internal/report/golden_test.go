@@ -6,7 +6,6 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -133,62 +132,6 @@ func compareGolden(t *testing.T, name string, got []byte) {
 	}
 	if string(got) != strings.ReplaceAll(string(want), "\r\n", "\n") { // as a checkout on Windows may have it
 		t.Errorf("%s: if the change is meant, run with -update; got:\n%s", name, got)
-	}
-}
-
-// What was written is read again as it was.
-func TestReadBack(t *testing.T) {
-	for name, run := range fixed {
-		file := filepath.Join(t.TempDir(), name)
-		var b bytes.Buffer
-		if err := Write(&b, run, JSON); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		got, err := Read(file)
-		if err != nil || !reflect.DeepEqual(got, run) {
-			t.Errorf("%s: %v: read back %+v", name, err, got)
-		}
-	}
-}
-
-func TestReadRefuses(t *testing.T) {
-	for name, x := range map[string]struct{ content, says string }{
-		"empty":    {"", "no result of kvbench"},
-		"text":     {"hello", "no result of kvbench"},
-		"list":     {"[]", "no result of kvbench"},
-		"nameless": {"{}", "names no schema"},
-		"other":    {`{"schema":"sievedb.kvbench/99"}`, `"sievedb.kvbench/99" is not one`},
-		"damaged":  {`{"schema":"sievedb.kvbench/1","setup":3}`, "damaged"},
-	} {
-		file := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(file, []byte(x.content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Read(file); err == nil || !strings.Contains(err.Error(), x.says) || !strings.Contains(err.Error(), file) {
-			t.Errorf("%s: %v, want words of %q and the file's name", name, err, x.says)
-		}
-	}
-	if _, err := Read(filepath.Join(t.TempDir(), "missing")); err == nil || !strings.Contains(err.Error(), "missing") {
-		t.Errorf("missing: %v", err)
-	}
-}
-
-// A result cut down to its schema can be shown in every form: nothing is taken
-// for granted of what a file holds.
-func TestAlmostEmptyRunsAreShown(t *testing.T) {
-	for _, schema := range []string{LookupsSchema, SweepSchema, OpsSchema, CrashSchema} {
-		run, err := decode([]byte(`{"schema":"` + schema + `"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range Formats {
-			if err := Write(new(bytes.Buffer), run, f); err != nil {
-				t.Errorf("%s as %s: %v", schema, f, err)
-			}
-		}
 	}
 }
 

@@ -3,8 +3,9 @@
 // numbers. Everything is a pure function of its input, and values are safe for
 // concurrent reading.
 //
-//	run, err := report.Read("run.json")
-//	err = report.Write(os.Stdout, run, report.Text)
+//	err := report.Write(os.Stdout, run, report.Text)
+//
+// Package results reads what was written as JSON.
 package report
 
 import (
@@ -12,20 +13,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
-	"strings"
 
 	"sievedb/cmd/kvbench/internal/document"
 )
 
-// Run is one result: a *Lookups, *Sweep, *Ops or *Crash.
+// Run is one result: a *Lookups, *Sweep, *Ops or *Crash, or that of another
+// package.
 type Run interface {
 	// Document returns the report for people.
 	Document() *document.Document
 	// Header returns the schema and the machine.
 	Header() (schema string, m Machine)
-	benchmarks() []benchmark
+	// Benchmarks returns the result as lines of a Go benchmark.
+	Benchmarks() []Benchmark
 }
 
 // Schemas name the meaning of the JSON. Fields may be added; a field that
@@ -36,21 +37,6 @@ const (
 	OpsSchema     = "sievedb.kvbench.ops/1"
 	CrashSchema   = "sievedb.kvbench.crash/1"
 )
-
-// newRun returns an empty result of the schema, or nil.
-func newRun(schema string) Run {
-	switch schema {
-	case LookupsSchema:
-		return new(Lookups)
-	case SweepSchema:
-		return new(Sweep)
-	case OpsSchema:
-		return new(Ops)
-	case CrashSchema:
-		return new(Crash)
-	}
-	return nil
-}
 
 // Machine is where a run was made.
 type Machine struct {
@@ -68,51 +54,6 @@ func ThisMachine() Machine {
 // String words the machine.
 func (m Machine) String() string {
 	return fmt.Sprintf("%s %s/%s, %d CPUs", m.GoVersion, m.OS, m.Arch, m.CPUs)
-}
-
-// maxRunBytes bounds what Read takes into memory; runs are far smaller.
-const maxRunBytes = 256 << 20
-
-// Read reads a result from a file. The errors name it.
-func Read(name string) (Run, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxRunBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", name, err)
-	}
-	if len(b) > maxRunBytes {
-		return nil, fmt.Errorf("%s has more than %d bytes: it is no result of kvbench", name, maxRunBytes)
-	}
-	run, err := decode(b)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return run, nil
-}
-
-func decode(b []byte) (Run, error) {
-	var head struct {
-		Schema string `json:"schema"`
-	}
-	if err := json.Unmarshal(b, &head); err != nil {
-		return nil, fmt.Errorf("no result of kvbench: %w", err)
-	}
-	run := newRun(head.Schema)
-	switch {
-	case head.Schema == "":
-		return nil, fmt.Errorf("no result of kvbench: it names no schema")
-	case run == nil:
-		return nil, fmt.Errorf("schema %q is not one of those that this kvbench knows: %s",
-			head.Schema, strings.Join([]string{LookupsSchema, SweepSchema, OpsSchema, CrashSchema}, " "))
-	}
-	if err := json.Unmarshal(b, run); err != nil {
-		return nil, fmt.Errorf("damaged result of kvbench: %w", err)
-	}
-	return run, nil
 }
 
 // Format is a way to write a result.
@@ -139,7 +80,7 @@ func Write(w io.Writer, run Run, f Format) error {
 		run.Document().Markdown(&b)
 	case GoBench:
 		_, m := run.Header()
-		writeBenchmarks(&b, m, run.benchmarks())
+		writeBenchmarks(&b, m, run.Benchmarks())
 	default:
 		run.Document().Text(&b)
 	}
