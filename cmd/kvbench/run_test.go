@@ -14,7 +14,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"sievedb"
 	"sievedb/cmd/kvbench/internal/report"
 	"sievedb/cmd/kvbench/internal/results"
 )
@@ -176,31 +175,6 @@ func TestKeptDirectoryIsAnExistingStore(t *testing.T) {
 	}
 	if r := runJSON[report.Ops](t, "overwrite", "--db", dir, "--ops", "50", "--modify"); r.Done != 50 {
 		t.Errorf("%+v", r)
-	}
-}
-
-// A store that another holder writes can be read, and not be written.
-func TestStoreInUse(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "store")
-	db, err := sievedb.Open(dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	for i := range 300 {
-		if err := db.Put(fmt.Appendf(nil, "%04d", i), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := db.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if r := runJSON[report.Lookups](t, "absent", "--db", dir, "--lookups", "100"); r.Present.With.TruePositives != 100 {
-		t.Errorf("%+v", r.Present)
-	}
-	code, _, errs := kvbench(t, t.Context(), "overwrite", "--db", dir, "--ops", "5", "--modify")
-	if code != exitFailure || !strings.Contains(errs, "in use") || strings.Count(errs, "\n") != 1 {
-		t.Errorf("exit code %d, stderr %q", code, errs)
 	}
 }
 

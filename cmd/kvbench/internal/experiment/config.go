@@ -123,8 +123,19 @@ func withStore(open func(string, *sievedb.Options) (*sievedb.DB, error), dir str
 		return err
 	}
 	err = f(db)
-	if closing := db.Close(); closing != nil && (err == nil || !strings.Contains(err.Error(), closing.Error())) {
+	if closing := db.Close(); closing != nil && (err == nil || !tells(err, closing)) {
 		err = errors.Join(err, closing)
 	}
 	return err
+}
+
+// tells reports whether err says all that other does, which may be several
+// errors, each on a line.
+func tells(err, other error) bool {
+	for line := range strings.SplitSeq(other.Error(), "\n") {
+		if !strings.Contains(err.Error(), line) {
+			return false
+		}
+	}
+	return true
 }

@@ -10,7 +10,6 @@ package loader
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -135,7 +134,7 @@ const memtableOverhead = 112
 func quiesce(ctx context.Context, db *sievedb.DB, w *Watcher) error {
 	for {
 		m := db.Metrics()
-		if err := errors.Join(m.FatalError, m.BackgroundError); err != nil {
+		if err := cmp.Or(m.FatalError, m.BackgroundError); err != nil {
 			return err
 		}
 		if m.CompactionDebtBytes == 0 && w.Idle() {
@@ -172,7 +171,7 @@ func Settle(ctx context.Context, db *sievedb.DB, meter *meter.Meter) (sievedb.Me
 		case <-tick.C:
 		}
 		next := db.Metrics()
-		if err := errors.Join(next.FatalError, next.BackgroundError); err != nil {
+		if err := cmp.Or(next.FatalError, next.BackgroundError); err != nil {
 			return m, err
 		}
 		unchanged++

@@ -14,9 +14,8 @@ func engines(r *versus.Result) (s section, err error) {
 	for i := range r.Settings {
 		x := &r.Settings[i]
 		slower, faster, all := x.Verdicts()
-		s.Tiles = append(s.Tiles,
-			tile{fmt.Sprintf("%d of %d", slower, all), "comparisons in which " + versus.Baseline + " was faster, " + x.Title()},
-			tile{fmt.Sprintf("%d of %d", faster, all), "in which the peer was, " + x.Title()})
+		s.Tiles = append(s.Tiles, tile{fmt.Sprintf("%d / %d / %d", slower, all-slower-faster, faster),
+			fmt.Sprintf("comparisons: %s faster / about even / slower, %s", versus.Baseline, x.Title())})
 		s.add(&err, "Times as long as "+versus.Baseline+", "+x.Title(),
 			"Right of the line at 1, "+versus.Baseline+" is faster; left of it, the peer is. A dot is the median of the repetitions, its line reaches from the least to the greatest.",
 			func() (template.HTML, error) { return ratios(x, peers) })

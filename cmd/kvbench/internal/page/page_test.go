@@ -116,8 +116,8 @@ func TestPageOfLittle(t *testing.T) {
 	checkBalanced(t, write(t, nil))
 }
 
-// Where there is a browser, it draws the page: not all of one colour, and wide
-// enough. Elsewhere TestPage has to do.
+// Where there is a browser, it draws the page, light and dark: each element has
+// the colour that the style sheet gives it.
 func TestScreenshot(t *testing.T) {
 	browser := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -126,21 +126,34 @@ func TestScreenshot(t *testing.T) {
 			break
 		}
 	}
-	dir := t.TempDir()
-	file := filepath.Join(dir, "page.html")
-	html := write(t, runs(t))
-	if err := os.WriteFile(file, []byte(html), 0o644); err != nil {
+	if browser == "" {
+		t.Skip("no Chromium here; the structure of the page is what TestPage checks")
+	}
+	file := filepath.Join(t.TempDir(), "page.html")
+	if err := os.WriteFile(file, []byte(write(t, runs(t))), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if browser == "" {
-		checkBalanced(t, html)
-		t.Log("no browser here: the page's structure was checked, not its looks")
-		return
+	for scheme, colours := range map[string]map[string]string{
+		"1": {"page": "f6f7f9", "card": "ffffff", "with filters": "2563c9", "without": "c2560c"},
+		"0": {"page": "12161d", "card": "1a2029", "with filters": "79a9ff", "without": "ff9d57"},
+	} {
+		dots := screenshot(t, browser, file, "--blink-settings=preferredColorScheme="+scheme)
+		for name, colour := range colours {
+			if dots[colour] < 20 {
+				t.Errorf("scheme %s: the screenshot has %d dots of %s, the colour of %q", scheme, dots[colour], colour, name)
+			}
+		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+}
+
+// screenshot returns how many dots of each colour a page has, of one in 16.
+func screenshot(t *testing.T, browser, file, setting string) map[string]int {
+	t.Helper()
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	shot := filepath.Join(dir, "page.png")
-	out, err := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+	out, err := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", setting,
 		"--user-data-dir="+filepath.Join(dir, "profile"), "--window-size=1200,1600", "--screenshot="+shot, "file://"+file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -162,10 +175,5 @@ func TestScreenshot(t *testing.T) {
 			colours[fmt.Sprintf("%02x%02x%02x", r>>8, g>>8, b>>8)]++
 		}
 	}
-	// The bars without and with filters have the colours of the style sheet.
-	for name, colour := range map[string]string{"page": "f6f7f9", "card": "ffffff", "with filters": "2563c9", "without": "c2560c"} {
-		if colours[colour] < 20 {
-			t.Errorf("the screenshot has %d dots of %s, the colour of %q", colours[colour], colour, name)
-		}
-	}
+	return colours
 }

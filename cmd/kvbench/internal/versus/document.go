@@ -165,7 +165,8 @@ func (r *Result) timeTable(s *Setting) table.Writer {
 			label += ", " + w.Unit
 		}
 		t.AppendRow(r.row(w, label, 0, func(t *Timing) string {
-			return fmt.Sprintf("%s (%s - %s)", duration(t.MedianNs), duration(t.LowNs), duration(t.HighNs))
+			u := unitOf(t.MedianNs)
+			return fmt.Sprintf("%s (%s - %s)", u.in(t.MedianNs)+" "+u.name, u.in(t.LowNs), u.in(t.HighNs))
 		}))
 	}
 	return t
@@ -202,17 +203,33 @@ func (r *Result) diskTable(s *Setting) table.Writer {
 	return t
 }
 
-// duration writes nanoseconds with three digits.
-func duration(ns float64) string {
-	for _, u := range []struct {
-		below, unit float64
-		name        string
-	}{{1e3, 1, "ns"}, {1e6, 1e3, "µs"}, {1e9, 1e6, "ms"}} {
-		if ns < u.below {
-			return fmt.Sprintf("%.3g %s", ns/u.unit, u.name)
+// unit is a unit of time.
+type unit struct {
+	name string
+	ns   float64
+}
+
+// unitOf returns the unit in which a duration has at most three digits before
+// the point.
+func unitOf(ns float64) unit {
+	for _, u := range []unit{{"ns", 1}, {"µs", 1e3}, {"ms", 1e6}} {
+		if ns < 1000*u.ns {
+			return u
 		}
 	}
-	return fmt.Sprintf("%.3g s", ns/1e9)
+	return unit{"s", 1e9}
+}
+
+// in writes nanoseconds in the unit, with three digits.
+func (u unit) in(ns float64) string {
+	v := ns / u.ns
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
 }
 
 // Benchmarks implements report.Run: a line for each repetition, so that

@@ -129,14 +129,18 @@ func readLines(name string) (keys [][]byte, repeated int, err error) {
 	defer f.Close()
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, sievedb.MaxKeyBytes+2) // and the end of the line
-	for lines.Scan() {
+	tooLong := false
+	for !tooLong && lines.Scan() {
 		if line := lines.Bytes(); len(line) > 0 {
+			tooLong = len(line) > sievedb.MaxKeyBytes
 			keys = append(keys, bytes.Clone(line))
 		}
 	}
-	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+	err = lines.Err()
+	if tooLong || errors.Is(err, bufio.ErrTooLong) {
 		return nil, 0, fmt.Errorf("%s has a line of more than %d bytes, the longest key", name, sievedb.MaxKeyBytes)
-	} else if err != nil {
+	}
+	if err != nil {
 		return nil, 0, fmt.Errorf("reading %s: %w", name, err)
 	}
 	n := len(keys)
