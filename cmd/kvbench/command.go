@@ -93,7 +93,30 @@ acknowledged writes lost; 130 interrupted (what was measured is printed).`,
 	for _, x := range mixes {
 		root.AddCommand(a.fork().mixCommand(x))
 	}
+	root.SuggestionsMinimumDistance = 2 // for noArgs
+	root.SetOut(stdout)                 // before the completions, which look for it once
+	completions(root)
 	return root
+}
+
+// completions completes the values of flags, and refuses shells that there are
+// no completions for, where cobra would only help.
+func completions(root *cobra.Command) {
+	values := map[string][]string{
+		"workload": {"a", "b", "c", "d", "e", "f"}, "distribution": {"uniform", "zipfian", "latest"},
+		"format": {"text", "json", "markdown", "gobench"},
+	}
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range append(root.Commands(), root) {
+		if cmd.Name() == "completion" {
+			cmd.Args, cmd.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+		for flag, of := range values {
+			if cmd.Flags().Lookup(flag) != nil {
+				_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(of, cobra.ShellCompDirectiveNoFileComp)) // fails for flags that are not there
+			}
+		}
+	}
 }
 
 // fork returns an app for another command: flags write their defaults into it.
@@ -220,10 +243,13 @@ func (a *app) preset(f *pflag.FlagSet) {
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usagef("unknown argument %q for %q; see --help", args[0], cmd.CommandPath())
+	if len(args) == 0 {
+		return nil
 	}
-	return nil
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usagef("unknown argument %q for %q; did you mean %s?", args[0], cmd.CommandPath(), strings.Join(near, " or "))
+	}
+	return usagef("unknown argument %q for %q; see --help", args[0], cmd.CommandPath())
 }
 
 // validate checks the flags that f has; the fields of the others are zero.

@@ -58,7 +58,6 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	cmd := newCommand(stdout, meter.New(stderr))
 	cmd.SetArgs(args)
-	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
 	err := cmd.ExecuteContext(ctx)
 	code := exitCode(ctx, err)

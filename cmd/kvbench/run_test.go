@@ -299,6 +299,8 @@ func TestBadInput(t *testing.T) {
 		{"-n 500 --keys x", exitUsage, "--keys-count"},
 		{"--frobnicate", exitUsage, "--frobnicate"},
 		{"frobnicate", exitUsage, "frobnicate"},
+		{"red", exitUsage, "did you mean read?"},
+		{"completion tcsh", exitUsage, "tcsh"},
 		{"absent", exitUsage, "--keys"},
 		{"absent frobnicate", exitUsage, "frobnicate"},
 		{"absent --keys " + few + " --sample 10", exitUsage, "--sample"},
@@ -392,6 +394,12 @@ func TestHelp(t *testing.T) {
 	}
 	if code, out, _ := kvbench(t, t.Context(), "completion", "bash"); code != exitOK || !strings.Contains(out, "kvbench") {
 		t.Errorf("exit code %d, stdout %q", code, out)
+	}
+	for flag, want := range map[string]string{"ycsb --workload": "a b c d e f", "read --distribution": "uniform zipfian latest", "--format": "text json markdown gobench"} {
+		code, out, _ := kvbench(t, t.Context(), append(append([]string{"__complete"}, strings.Fields(flag)...), "")...)
+		if code != exitOK || !strings.HasPrefix(strings.Join(strings.Fields(out), " "), want+" :") {
+			t.Errorf("%s: exit code %d, completes %q", flag, code, out)
+		}
 	}
 }
 
