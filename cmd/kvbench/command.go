@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -15,6 +14,7 @@ import (
 	"sievedb/cmd/kvbench/internal/experiment"
 	"sievedb/cmd/kvbench/internal/meter"
 	"sievedb/cmd/kvbench/internal/report"
+	"sievedb/cmd/kvbench/internal/results"
 	"sievedb/cmd/kvbench/internal/workload"
 )
 
@@ -166,7 +166,7 @@ func (a *app) lookups(cmd *cobra.Command) error {
 func (a *app) finish(run report.Run, interrupted, verdict error) error {
 	err := report.Write(a.stdout, run, report.Format(a.format))
 	if a.save != "" {
-		err = errors.Join(err, saveFile(a.save, func(w io.Writer) error { return report.Write(w, run, report.JSON) }))
+		err = errors.Join(err, results.Save(a.save, func(w io.Writer) error { return report.Write(w, run, report.JSON) }))
 	}
 	if interrupted != nil {
 		return errors.Join(interrupted, err)
@@ -175,19 +175,6 @@ func (a *app) finish(run report.Run, interrupted, verdict error) error {
 		return err
 	}
 	return verdict
-}
-
-// saveFile writes a file, and leaves none if that fails.
-func saveFile(name string, write func(io.Writer) error) (err error) {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(write(f), f.Close())
-	if err != nil {
-		err = errors.Join(fmt.Errorf("%s: %w", name, err), os.Remove(name))
-	}
-	return err
 }
 
 func (a *app) outputFlags(f *pflag.FlagSet) {

@@ -260,7 +260,7 @@ func (a *app) report(names []string, output string) error {
 		w := bufio.NewWriter(a.stdout)
 		return errors.Join(write(w), w.Flush())
 	}
-	if err := saveFile(output, write); err != nil {
+	if err := results.Save(output, write); err != nil {
 		return err
 	}
 	a.meter.Note("wrote %s", output)

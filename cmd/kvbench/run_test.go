@@ -345,17 +345,12 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// A result that cannot be kept is an error, and no half of it is left.
+// A result that cannot be kept is an error.
 func TestSaveFails(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "no", "such", "directory")
 	code, out, errs := kvbench(t, t.Context(), "-n", "500", "--lookups", "100", "--save", file)
 	if code != exitFailure || !strings.Contains(errs, file) || !strings.HasPrefix(out, "Filters avoided") {
 		t.Errorf("exit code %d, stderr %q", code, errs)
-	}
-	half := filepath.Join(t.TempDir(), "half")
-	err := saveFile(half, func(w io.Writer) error { _, _ = w.Write([]byte("x")); return errors.New("disk full") })
-	if _, statErr := os.Stat(half); err == nil || !strings.Contains(err.Error(), half) || !errors.Is(statErr, os.ErrNotExist) {
-		t.Errorf("%v, %v", err, statErr)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"sievedb/cmd/kvbench/internal/meter"
 	"sievedb/cmd/kvbench/internal/page"
 	"sievedb/cmd/kvbench/internal/report"
+	"sievedb/cmd/kvbench/internal/results"
 	"sievedb/cmd/kvbench/internal/versus"
 	"sievedb/cmd/kvbench/internal/workload"
 )
@@ -180,7 +180,7 @@ func (c *contest) write(stdout, stderr io.Writer, run *versus.Result) error {
 		// go run -C changes the directory: say where the file is.
 		name, err2 := filepath.Abs(x.name)
 		if err2 == nil {
-			err2 = writeFile(name, x.write)
+			err2 = results.Save(name, x.write)
 		}
 		if err2 == nil {
 			fmt.Fprintln(stderr, "engines: wrote", name)
@@ -188,16 +188,4 @@ func (c *contest) write(stdout, stderr io.Writer, run *versus.Result) error {
 		err = errors.Join(err, err2)
 	}
 	return err
-}
-
-// writeFile writes a file, and leaves none if that fails.
-func writeFile(name string, write func(io.Writer) error) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(write(f), f.Close()); err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", name, err), os.Remove(name))
-	}
-	return nil
 }

@@ -1,4 +1,5 @@
-// Package results reads what kvbench wrote as JSON, whichever command it was.
+// Package results keeps what kvbench measured in files, and reads what it wrote
+// as JSON, whichever command it was.
 // Its functions are safe for concurrent use.
 //
 //	run, err := results.Read("run.json")
@@ -6,6 +7,7 @@ package results
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -77,4 +79,17 @@ func decode(b []byte) (report.Run, error) {
 		return nil, fmt.Errorf("damaged result of kvbench: %w", err)
 	}
 	return run, nil
+}
+
+// Save writes a file, and leaves none if that fails. The errors name it.
+func Save(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(write(f), f.Close())
+	if err != nil {
+		err = errors.Join(fmt.Errorf("%s: %w", name, err), os.Remove(name))
+	}
+	return err
 }

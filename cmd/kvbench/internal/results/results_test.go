@@ -2,6 +2,8 @@ package results
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,5 +73,20 @@ func TestAlmostEmptyRunsAreShown(t *testing.T) {
 				t.Errorf("%s as %s: %v", schema, f, err)
 			}
 		}
+	}
+}
+
+// No half of a result is left.
+func TestSave(t *testing.T) {
+	half := filepath.Join(t.TempDir(), "half")
+	err := Save(half, func(w io.Writer) error { _, _ = w.Write([]byte("x")); return errors.New("disk full") })
+	if _, statErr := os.Stat(half); err == nil || !strings.Contains(err.Error(), half) || !errors.Is(statErr, os.ErrNotExist) {
+		t.Errorf("%v, %v", err, statErr)
+	}
+	if err := Save(half, func(w io.Writer) error { _, err := w.Write([]byte("x")); return err }); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(half); err != nil || string(b) != "x" {
+		t.Errorf("%q, %v", b, err)
 	}
 }

@@ -33,11 +33,11 @@ type drawn struct {
 // chunk is how many operations are chosen at a time.
 const chunk = 256
 
-// time makes n operations. They are chosen, and their keys written, between
+// timed makes n operations. They are chosen, and their keys written, between
 // the timed stretches, so that the times are those of the engine; what is
 // checked of each answer takes a few nanoseconds. Every 16th is timed by itself,
 // for the percentiles: the clock would slow down all of them.
-func (t *Trial) time(db store.Store, n int, draw func(*drawn)) (*measured, error) {
+func (t *Trial) timed(db store.Store, n int, draw func(*drawn)) (*measured, error) {
 	every := max(1, min(16, n/1000))
 	m := &measured{operations: n, histogram: hdrhistogram.New(1, time.Minute.Nanoseconds(), 3)}
 	var calls [chunk]drawn

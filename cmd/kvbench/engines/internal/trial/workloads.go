@@ -91,7 +91,7 @@ func (t *Trial) firstKeys(n int) []int {
 func (t *Trial) fill(o store.Options, order []int) (m *measured, err error) {
 	err = t.withStore(o, func(db store.Store) error {
 		next := 0
-		m, err = t.time(db, len(order), func(c *drawn) {
+		m, err = t.timed(db, len(order), func(c *drawn) {
 			c.op, c.i = workload.Insert, order[next]
 			next++
 		})
@@ -153,10 +153,10 @@ func (t *Trial) load() (*measured, error) {
 
 // warmed makes a quarter of the operations before it times them all.
 func (t *Trial) warmed(n int, draw func(c *drawn)) (*measured, error) {
-	if _, err := t.time(t.db, n/4, draw); err != nil {
+	if _, err := t.timed(t.db, n/4, draw); err != nil {
 		return nil, err
 	}
-	return t.time(t.db, n, draw)
+	return t.timed(t.db, n, draw)
 }
 
 func (t *Trial) absent() (*measured, error) {
@@ -217,7 +217,7 @@ var mix = workload.Mix{workload.Read: 0.5, workload.Absent: 0.2, workload.Update
 func (t *Trial) mixed() (*measured, error) {
 	t.changed = true
 	inserts := t.keys.Absent / 2
-	return t.time(t.db, t.Lookups, func(c *drawn) {
+	return t.timed(t.db, t.Lookups, func(c *drawn) {
 		c.op, c.i = mix.Draw(t.rng), t.rng.IntN(len(t.versions))
 		if c.op == workload.Insert {
 			if inserts == 0 {
@@ -232,7 +232,7 @@ func (t *Trial) mixed() (*measured, error) {
 }
 
 func (t *Trial) overwrite() (*measured, error) {
-	return t.time(t.db, t.Lookups, func(c *drawn) { c.op, c.i = workload.Update, t.rng.IntN(len(t.versions)) })
+	return t.timed(t.db, t.Lookups, func(c *drawn) { c.op, c.i = workload.Update, t.rng.IntN(len(t.versions)) })
 }
 
 // remove deletes, and then looks at some keys, deleted ones among them.
@@ -240,10 +240,10 @@ func (t *Trial) remove() (*measured, error) {
 	draw := func(op workload.Op) func(c *drawn) {
 		return func(c *drawn) { c.op, c.i = op, t.rng.IntN(len(t.versions)) }
 	}
-	m, err := t.time(t.db, t.Lookups/2, draw(workload.Delete))
+	m, err := t.timed(t.db, t.Lookups/2, draw(workload.Delete))
 	if err != nil {
 		return nil, err
 	}
-	_, err = t.time(t.db, t.Lookups/4, draw(workload.Read))
+	_, err = t.timed(t.db, t.Lookups/4, draw(workload.Read))
 	return m, err
 }
