@@ -112,7 +112,7 @@ func (r *Result) setupLines() []string {
 		names[i] = e.Name
 	}
 	return []string{
-		fmt.Sprintf("%s: %s keys (%s) of %.1f B, values of %d B, seed %d, %d repetitions, the engines in turn, each in a process of its own.",
+		fmt.Sprintf("%s: %s keys (%s) of %.1f B, values of %d B, seed %d. Repetitions: %d, the engines in turn, each in a process of its own.",
 			strings.Join(names, ", "), document.Group(uint64(max(s.Keys, 0))), s.Keyset, float64(s.KeyBytes)/float64(max(s.Keys, 1)), s.ValueBytes, s.Seed, s.Repetitions),
 		fmt.Sprintf("Tuned alike: cache %s, memtable %s, filters of %d bits a key, blocks of 4 KiB, snappy. Out of the box: each engine's defaults. %s.",
 			document.Size(uint64(max(s.CacheBytes, 0))), document.Size(uint64(max(s.MemtableBytes, 0))), s.BitsPerKey, s.Machine),
