@@ -155,12 +155,12 @@ func (l *lookups) pass(ctx context.Context, s series, into *report.Pass) (metric
 		o.MemtableBytes, o.TableBytes = 0, 0 // what the store has is not ours to know
 	}
 	o.DisableFilters = s.ignoreFilters
-	if l.Cold {
-		if err := kernel.DropPageCache(l.dir); err != nil {
-			return metrics, err
-		}
-	}
 	err = withStore(open, l.dir, &o, func(db *sievedb.DB) error {
+		if l.Cold { // opening reads, and the kernel reads ahead
+			if err := kernel.DropPageCache(l.dir); err != nil {
+				return err
+			}
+		}
 		l.options = db.Options()
 		first := db.Metrics()
 		if l.tree == (loader.Shape{}) {

@@ -147,17 +147,17 @@ func (o *ops) storeOptions() sievedb.Options {
 }
 
 func (o *ops) measure(ctx context.Context) error {
-	if o.Cold && o.known > 0 {
-		if err := kernel.DropPageCache(o.dir); err != nil {
-			return err
-		}
-	}
 	open := sievedb.Open
 	if o.DB != "" && !o.Modify {
 		open = o.openExisting
 	}
 	options := o.storeOptions()
 	return withStore(open, o.dir, &options, func(db *sievedb.DB) error {
+		if o.Cold { // opening reads, and the kernel reads ahead
+			if err := kernel.DropPageCache(o.dir); err != nil {
+				return err
+			}
+		}
 		counts := kernel.Start()
 		err := o.loop(ctx, db)
 		if err == nil && o.Mix.Writes() {
