@@ -91,6 +91,7 @@ func (r *Result) Document() *document.Document {
 		s := &r.Settings[i]
 		d.Add(fmt.Sprintf("%s: how many times as long as %s, median (least - greatest)", upperFirst(s.Title()), Baseline), r.ratioTable(s))
 		d.Add(upperFirst(s.Title())+": time of each operation, median (least - greatest)", r.timeTable(s))
+		d.Add(upperFirst(s.Title())+": p50 / p99 of single operations, medians over the repetitions", r.percentileTable(s))
 		if len(s.Footprints) > 0 {
 			d.Add(upperFirst(s.Title())+": on disk, and read calls for each lookup", r.diskTable(s))
 		}
@@ -167,6 +168,23 @@ func (r *Result) timeTable(s *Setting) table.Writer {
 		t.AppendRow(r.row(w, label, 0, func(t *Timing) string {
 			u := unitOf(t.MedianNs)
 			return fmt.Sprintf("%s (%s - %s)", u.in(t.MedianNs)+" "+u.name, u.in(t.LowNs), u.in(t.HighNs))
+		}))
+	}
+	return t
+}
+
+// percentileTable has the workloads of which single operations are timed. A p50
+// is hardly touched by what else the machine does.
+func (r *Result) percentileTable(s *Setting) table.Writer {
+	t := r.newTable(0)
+	for i := range s.Workloads {
+		w := &s.Workloads[i]
+		if base := w.timing(Baseline); base == nil || base.P50Ns == 0 {
+			continue
+		}
+		t.AppendRow(r.row(w, w.Name, 0, func(t *Timing) string {
+			u := unitOf(t.P50Ns)
+			return fmt.Sprintf("%s / %s %s", u.in(t.P50Ns), u.in(t.P99Ns), u.name)
 		}))
 	}
 	return t

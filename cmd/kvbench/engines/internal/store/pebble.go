@@ -13,7 +13,7 @@ import (
 
 var pebbleEngine = Engine{
 	Name: "pebble", Module: "github.com/cockroachdb/pebble/v2",
-	Note: "Has no filters by default; with them, Get asks all but those of the bottom level.",
+	Note: "Has no filters by default; with them, Get asks all but those of the bottom level. It takes memtables out of its cache, which is larger by two of them here.",
 	Open: openPebble,
 }
 
@@ -35,7 +35,9 @@ type pebbleStore struct {
 func openPebble(dir string, o *Options) (Store, error) {
 	options := &pebble.Options{Logger: pebbleLogger{}}
 	if o.Tuned {
-		options.Cache = pebble.NewCache(o.CacheBytes)
+		// It takes its memtables, the one in use and one for the next, out of
+		// the cache's memory: without them nothing would be left for blocks.
+		options.Cache = pebble.NewCache(o.CacheBytes + 2*o.MemtableBytes)
 		defer options.Cache.Unref() // the store holds it, too
 		options.MemTableSize = uint64(o.MemtableBytes)
 		options.FormatMajorVersion = pebble.FormatNewest
