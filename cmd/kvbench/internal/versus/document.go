@@ -51,6 +51,9 @@ func (s *Setting) Headline() string {
 		upperFirst(s.Title()), all, Baseline, slower, faster, all-slower-faster)
 }
 
+// byP50 reports whether the means alone say nothing.
+func (t *Timing) byP50() bool { return verdict(t.Ratio, t.RatioLow, t.RatioHigh) == Even }
+
 func upperFirst(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min(1, len(s)):] }
 
 // FasterPeers says where which peer was faster, in a line for each peer.
@@ -59,7 +62,11 @@ func (s *Setting) FasterPeers(engines []Engine) (lines []string) {
 		var at []string
 		for _, w := range s.Workloads {
 			if t := w.timing(e.Name); t != nil && t.Verdict == Faster {
-				at = append(at, fmt.Sprintf("%s (%.2f)", w.Name, t.Ratio))
+				text := fmt.Sprintf("%s (%.2f)", w.Name, t.Ratio)
+				if t.byP50() {
+					text = fmt.Sprintf("%s (p50 %.2f)", w.Name, t.P50Ratio)
+				}
+				at = append(at, text)
 			}
 		}
 		if len(at) > 0 {
@@ -67,7 +74,7 @@ func (s *Setting) FasterPeers(engines []Engine) (lines []string) {
 		}
 	}
 	if _, _, all := s.Verdicts(); lines == nil && all > 0 {
-		lines = []string{fmt.Sprintf("No peer is faster in anything, %s.", s.Title())}
+		lines = []string{fmt.Sprintf("No peer is clearly faster in anything, %s.", s.Title())}
 	}
 	return lines
 }
@@ -148,7 +155,9 @@ func (r *Result) ratioTable(s *Setting) table.Writer {
 		w := &s.Workloads[i]
 		t.AppendRow(r.row(w, w.Name, 1, func(t *Timing) string {
 			text := fmt.Sprintf("%.2f (%.2f - %.2f)", t.Ratio, t.RatioLow, t.RatioHigh)
-			if t.Verdict == Faster {
+			if t.Verdict == Faster && t.byP50() {
+				text += fmt.Sprintf(" FASTER p50 %.2f", t.P50Ratio)
+			} else if t.Verdict == Faster {
 				text = "FASTER " + text
 			}
 			return text

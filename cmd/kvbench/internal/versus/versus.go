@@ -80,7 +80,12 @@ type Timing struct {
 	Ratio     float64 `json:"ratio"`
 	RatioLow  float64 `json:"ratio_low"`
 	RatioHigh float64 `json:"ratio_high"`
-	// Verdict is what the ratio means, empty for the baseline.
+	// P50Ratio is likewise that of the p50, zero where there is none.
+	P50Ratio     float64 `json:"p50_ratio"`
+	P50RatioLow  float64 `json:"p50_ratio_low"`
+	P50RatioHigh float64 `json:"p50_ratio_high"`
+	// Verdict is what the ratio means, empty for the baseline; where the means
+	// do not tell, since the machine did something else, the p50 decides.
 	Verdict string `json:"verdict"`
 	// ReadCalls are the system calls of the process that read, for each
 	// operation, in the last repetition; nil where the kernel does not tell.
@@ -205,24 +210,38 @@ func (w *Workload) complete(order []Engine) {
 		if base == nil {
 			continue
 		}
-		// An interruption may leave one of them a repetition more.
-		var ratios []float64
-		for j := range min(len(t.RepetitionNs), len(base.RepetitionNs)) {
-			if base.RepetitionNs[j] > 0 {
-				ratios = append(ratios, t.RepetitionNs[j]/base.RepetitionNs[j])
-			}
+		t.Ratio, t.RatioLow, t.RatioHigh = spread(ratios(t.RepetitionNs, base.RepetitionNs))
+		t.P50Ratio, t.P50RatioLow, t.P50RatioHigh = spread(ratios(t.p50, base.p50))
+		if t.Engine == Baseline || t.Ratio == 0 {
+			continue
 		}
-		t.Ratio, t.RatioLow, t.RatioHigh = spread(ratios)
-		switch {
-		case t.Engine == Baseline || len(ratios) == 0:
-		case t.RatioLow > 1 && t.Ratio >= clear:
-			t.Verdict = Slower
-		case t.RatioHigh < 1 && t.Ratio <= 1/clear:
-			t.Verdict = Faster
-		default:
-			t.Verdict = Even
+		t.Verdict = verdict(t.Ratio, t.RatioLow, t.RatioHigh)
+		if t.Verdict == Even {
+			t.Verdict = verdict(t.P50Ratio, t.P50RatioLow, t.P50RatioHigh)
 		}
 	}
+}
+
+// ratios divides values of the same repetition. An interruption may leave one
+// of the two a repetition more.
+func ratios(of, base []float64) (r []float64) {
+	for i := range min(len(of), len(base)) {
+		if of[i] > 0 && base[i] > 0 {
+			r = append(r, of[i]/base[i])
+		}
+	}
+	return r
+}
+
+// verdict words a ratio; zeros are of nothing.
+func verdict(ratio, low, high float64) string {
+	switch {
+	case low > 1 && ratio >= clear:
+		return Slower
+	case ratio > 0 && high < 1 && ratio <= 1/clear:
+		return Faster
+	}
+	return Even
 }
 
 // spread returns the median, the least and the greatest; zeros of nothing.
