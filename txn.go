@@ -37,7 +37,8 @@ const maxAttempts = 20
 // locked, and if another write changed what fn read, fn is called again, at
 // most 20 times, before ErrConflict is returned. So fn must have no effect but
 // through the transaction. An error of fn ends it, is returned as it is, and
-// nothing is written.
+// nothing is written. With SyncAlways what fn read is durable, too, when Update
+// returns nil, even if fn wrote nothing.
 func (db *DB) Update(fn func(tx *Txn) error) error {
 	var err error
 	for range maxAttempts {
@@ -273,10 +274,13 @@ func (tx *Txn) commit() error {
 		return tx.err
 	}
 	db := tx.db
-	if tx.writes.Count() == 0 {
-		return nil // its reads are those of its snapshot
-	}
 	sync := db.o.Durability == SyncAlways
+	if tx.writes.Count() == 0 { // its reads are those of its snapshot
+		if sync {
+			return db.Sync() // and may be acted on, as those of a failed condition (invariant 10)
+		}
+		return nil
+	}
 	seen := tx.snapshot.seq
 	for {
 		now, err := tx.unchanged(seen)

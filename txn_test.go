@@ -269,3 +269,49 @@ func TestTxnTransfers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestInvariant10 has a write that nobody synced observed by calls that are
+// synced: when they have answered, no crash takes it away any more.
+func TestInvariant10(t *testing.T) {
+	key, value := []byte("seen"), []byte("1")
+	for name, observe := range map[string]func(db *DB) (done bool, err error){
+		"put if absent":    func(db *DB) (bool, error) { return db.PutIfAbsent(key, nil) },
+		"compare and swap": func(db *DB) (bool, error) { return db.CompareAndSwap(key, nil, nil) },
+		"conditional batch": func(db *DB) (bool, error) {
+			var b Batch
+			b.IfAbsent(key)
+			err := db.Apply(&b, SyncAlways)
+			if errors.Is(err, ErrConflict) {
+				return false, nil
+			}
+			return true, err
+		},
+		"transaction that writes": func(db *DB) (bool, error) {
+			return false, db.Update(func(tx *Txn) error {
+				_, err := tx.Get(key)
+				return errors.Join(err, tx.Put([]byte("after"), nil))
+			})
+		},
+		"transaction that only reads": func(db *DB) (bool, error) {
+			return false, db.Update(func(tx *Txn) error { _, err := tx.Get(key); return err })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mem := vfs.NewMem()
+			db := mustOpen(t, mem, "/store", Options{})
+			var b Batch
+			b.Put(key, value)
+			must(t, db.Apply(&b, SyncNever))
+			done, err := observe(db)
+			must(t, err)
+			if done {
+				t.Error("the key was taken for absent")
+			}
+			left := mustOpen(t, mem.CrashClone(vfs.CrashLost), "/store", Options{})
+			if _, err := left.Get(key); err != nil {
+				t.Errorf("what was observed is gone: %v", err)
+			}
+			must(t, errors.Join(left.Close(), db.Close()))
+		})
+	}
+}
