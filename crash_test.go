@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path"
+	"slices"
 	"sync"
 	"testing"
 
 	"sievedb/compaction"
+	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
 	"sievedb/vfs"
 	"sievedb/wal"
@@ -19,7 +22,7 @@ import (
 // mutating are the calls before which a crash can leave something else than
 // before the call before.
 const mutating = vfs.OpCreate | vfs.OpRemove | vfs.OpRename | vfs.OpMkdirAll | vfs.OpSyncDir |
-	vfs.OpWrite | vfs.OpSync | vfs.OpTruncate | vfs.OpPreallocate | vfs.OpLock
+	vfs.OpWrite | vfs.OpSync | vfs.OpTruncate | vfs.OpPreallocate | vfs.OpLock | vfs.OpLink
 
 // counterKey holds the number of the batch that wrote it, in every batch, so
 // that a store tells which prefix of the history it holds.
@@ -30,39 +33,144 @@ type history struct {
 	mu     sync.Mutex
 	models []model // models[n] is what the first n batches amount to
 	synced int     // so many batches are acknowledged as durable
+	copies []copied
+}
+
+// copied is a checkpoint that was made, and how many batches it holds.
+type copied struct {
+	dir     string
+	batches int
 }
 
 func newHistory() *history { return &history{models: []model{nil}} }
 
-// begin adds a batch of random writes, which is then issued.
-func (h *history) begin(db *DB, rng *rand.Rand, pool [][]byte) *Batch {
+// next adds a batch of random writes to the history.
+func (h *history) next(rng *rand.Rand, pool [][]byte) (n int, changes []change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	b := db.NewBatch()
-	n := len(h.models)
+	n = len(h.models)
 	m := h.models[n-1]
+	add := func(c change) {
+		m.apply(c)
+		changes = append(changes, c)
+	}
 	for range rng.IntN(12) {
 		k := pool[rng.IntN(len(pool))]
 		switch rng.IntN(16) {
 		case 0, 1, 2, 3:
-			b.Delete(k)
-			m.delete(k)
-			continue
+			add(change{kind: keys.KindDelete, key: k})
 		case 4:
 			lo, hi := m.few(rng, pool)
-			b.DeleteRange(lo, hi)
-			m.deleteRange(lo, hi)
-			continue
+			add(change{keys.KindRangeDelete, lo, hi})
+		default:
+			add(change{keys.KindPut, k, bytes.Repeat(binary.AppendUvarint(nil, uint64(n)), rng.IntN(150))})
 		}
-		v := bytes.Repeat(binary.AppendUvarint(nil, uint64(n)), rng.IntN(150))
-		b.Put(k, v)
-		m.put(k, v)
 	}
-	v := binary.AppendUvarint(nil, uint64(n))
-	b.Put(counterKey, v)
-	m.put(counterKey, v)
+	add(change{keys.KindPut, counterKey, counter(n)})
 	h.models = append(h.models, m)
+	return n, changes
+}
+
+func counter(n int) []byte { return binary.AppendUvarint(nil, uint64(n)) }
+
+// begin is next as a batch, which is then issued.
+func (h *history) begin(db *DB, rng *rand.Rand, pool [][]byte) *Batch {
+	b := db.NewBatch()
+	_, changes := h.next(rng, pool)
+	for _, c := range changes {
+		c.batch(b)
+	}
 	return b
+}
+
+// bare adds a batch of one write, which is what some calls can make.
+func (h *history) bare() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n = len(h.models)
+	m := h.models[n-1]
+	m.put(counterKey, counter(n))
+	h.models = append(h.models, m)
+	return n
+}
+
+// commit has db make the next batch in one of the ways that there are, and
+// acknowledges it if it is durable then.
+func (h *history) commit(db *DB, rng *rand.Rand, pool [][]byte) error {
+	d := Durability(rng.IntN(3))
+	byDefault := db.o.Durability == SyncAlways
+	durable := d == SyncAlways || d == StoreDefault && byDefault
+	var err error
+	switch rng.IntN(12) {
+	case 0:
+		durable = byDefault
+		err = db.Put(counterKey, counter(h.bare()))
+	case 1:
+		durable = byDefault
+		n := h.bare()
+		swap := func() (bool, error) { return db.CompareAndSwap(counterKey, counter(n-1), counter(n)) }
+		if n == 1 {
+			swap = func() (bool, error) { return db.PutIfAbsent(counterKey, counter(n)) }
+		}
+		err = wantDone(swap())
+	case 2, 3:
+		durable = byDefault
+		n, changes := h.next(rng, pool)
+		err = db.Update(func(tx *Txn) error {
+			if v, err := tx.Get(counterKey); n > 1 && !bytes.Equal(v, counter(n-1)) {
+				return fmt.Errorf("a transaction found %x before batch %d: %w", v, n, err)
+			}
+			for _, c := range changes {
+				if err := c.txn(tx); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	case 4:
+		b := h.begin(db, rng, pool)
+		if _, n := h.bounds(); n > 1 {
+			b.IfValue(counterKey, counter(n-1))
+		} else {
+			b.IfAbsent(counterKey)
+		}
+		err = db.Apply(b, d)
+	default:
+		err = db.Apply(h.begin(db, rng, pool), d)
+	}
+	if err == nil && durable {
+		h.acknowledge()
+	}
+	return err
+}
+
+func wantDone(done bool, err error) error {
+	if err == nil && !done {
+		return errors.New("a condition that holds did not")
+	}
+	return err
+}
+
+// observe has db answer from the last batch without writing anything. If the
+// answer is synced, so is what it says (invariant 10).
+func (h *history) observe(db *DB, rng *rand.Rand) error {
+	_, n := h.bounds()
+	if n == 0 {
+		return nil
+	}
+	var err error
+	if rng.IntN(2) == 0 {
+		var done bool
+		if done, err = db.PutIfAbsent(counterKey, nil); done {
+			return errors.New("a key that is there was put as absent")
+		}
+	} else {
+		err = db.Update(func(tx *Txn) error { _, err := tx.Get(counterKey); return err })
+	}
+	if err == nil && db.o.Durability == SyncAlways {
+		h.acknowledge()
+	}
+	return err
 }
 
 // acknowledge notes that everything so far is durable.
@@ -101,18 +209,28 @@ func (h *history) check(db *DB, least, most int) (int, error) {
 	return int(n), nil
 }
 
+// fork returns a history of the first n batches, all durable.
+func (h *history) fork(n int, copies []copied) *history {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return &history{models: slices.Clip(h.models[:n+1]), synced: n, copies: slices.Clip(copies)}
+}
+
 // crash is what a crash at some moment left.
 type crash struct {
 	at          string
 	fs          *vfs.Mem
-	least, most int // batches that must and may be there
+	least, most int      // batches that must and may be there
+	copies      []copied // checkpoints that must be there
 }
 
 // crashes takes clones of a file system at the calls that pick picks.
 type crashes struct {
-	mem  *vfs.Mem
-	hist *history
-	pick func(call int) (seeds []uint64)
+	mem    *vfs.Mem
+	hist   interface{ bounds() (least, most int) }
+	pick   func(call int) (seeds []uint64)
+	copies func() []copied // nil: there are none
+	tally  *tally          // nil: nobody counts
 
 	mu    sync.Mutex
 	calls int
@@ -126,11 +244,20 @@ func (c *crashes) hook(call vfs.Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls++
-	for _, seed := range c.pick(c.calls) {
+	seeds := c.pick(c.calls)
+	for _, seed := range seeds {
 		least, _ := c.hist.bounds()
+		var copies []copied
+		if c.copies != nil {
+			copies = c.copies()
+		}
 		fs := c.mem.CrashClone(seed)
 		_, most := c.hist.bounds()
-		c.taken = append(c.taken, crash{fmt.Sprintf("call %d, %v of %s, seed %d", c.calls, call.Op, call.Name, seed), fs, least, most})
+		at := fmt.Sprintf("call %d, before %s, seed %d", c.calls, callName(call), seed)
+		c.taken = append(c.taken, crash{at, fs, least, most, copies})
+	}
+	if len(seeds) > 0 && c.tally != nil {
+		c.tally.add(call, len(seeds))
 	}
 }
 
@@ -141,31 +268,81 @@ func crashOptions(rng *rand.Rand) Options {
 }
 
 // write does random work on db until ops batches are written.
-func (h *history) write(t *testing.T, db *DB, rng *rand.Rand, pool [][]byte, ops int) {
-	t.Helper()
+func (h *history) write(db *DB, rng *rand.Rand, pool [][]byte, ops int) error {
 	for range ops {
-		d := []Durability{SyncNever, SyncNever, SyncAlways}[rng.IntN(3)]
-		must(t, db.Apply(h.begin(db, rng, pool), d))
-		if d == SyncAlways {
-			h.acknowledge()
-		}
-		switch rng.IntN(30) {
-		case 0:
-			must(t, db.Sync())
-			h.acknowledge()
-		case 1:
-			must(t, db.Flush(context.Background()))
-			h.acknowledge() // tables are durable
-		case 2:
-			must(t, db.Compact(context.Background(), nil, nil))
-			h.acknowledge()
+		if err := errors.Join(h.commit(db, rng, pool), h.maintain(db, rng)); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// maintain has db do something else than a batch, or mostly nothing.
+func (h *history) maintain(db *DB, rng *rand.Rand) error {
+	var err error
+	switch rng.IntN(60) {
+	default:
+		return nil
+	case 0, 1:
+		err = db.Sync()
+	case 2, 3:
+		err = db.Flush(context.Background()) // tables are durable
+	case 4, 5:
+		err = db.Compact(context.Background(), nil, nil)
+	case 6, 7:
+		return h.observe(db, rng)
+	case 8:
+		return rewriteManifest(db)
+	case 9:
+		_, n := h.bounds()
+		dir := fmt.Sprintf("/a/copy-%d-%d", n, rng.Uint32())
+		if err = db.Checkpoint(context.Background(), dir); err == nil {
+			h.mu.Lock()
+			h.copies = append(h.copies, copied{dir, n})
+			h.mu.Unlock()
+		}
+	}
+	if err == nil {
+		h.acknowledge()
+	}
+	return err
+}
+
+func (h *history) checkpoints() []copied {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clip(h.copies)
 }
 
 // recover opens what a crash left, checks it, and returns the store open and
 // the file system that counts its calls.
-func (h *history) recover(c crash, o Options, hook func(vfs.Call)) (*DB, int, error) {
+func (h *history) recover(c crash, o Options, hook func(vfs.Call)) (db *DB, n int, err error) {
+	db, err = c.open(o, hook, func(db *DB) (err error) {
+		// A copy that was made is at rest: few looks at it are enough.
+		if n, err = h.check(db, c.least, c.most); err == nil && len(c.copies) > 0 && n%4 == 0 {
+			err = h.checkCopy(c.fs, c.copies[len(c.copies)-1])
+		}
+		return err
+	})
+	return db, n, err
+}
+
+// checkCopy wants a checkpoint to hold what it did when it was made.
+func (h *history) checkCopy(fs vfs.FS, c copied) error {
+	db, err := OpenReadOnly(c.dir, &Options{FS: fs})
+	if err == nil {
+		_, err = h.check(db, c.batches, c.batches)
+		err = errors.Join(err, db.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint %s: %w", c.dir, err)
+	}
+	return nil
+}
+
+// open opens what a crash left. It wants check to find no fault, nor any in the
+// files: none that no state has, and none with a number that was used before.
+func (c *crash) open(o Options, hook func(vfs.Call), check func(db *DB) error) (*DB, error) {
 	used := usedNumbers(c.fs)
 	f := vfs.NewFaulty(c.fs)
 	var reused error
@@ -182,9 +359,9 @@ func (h *history) recover(c crash, o Options, hook func(vfs.Call)) (*DB, int, er
 	o.FS = f
 	db, err := Open("/a/store", &o)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	n, err := h.check(db, c.least, c.most)
+	err = check(db)
 	if err == nil {
 		err = reused
 	}
@@ -192,9 +369,9 @@ func (h *history) recover(c crash, o Options, hook func(vfs.Call)) (*DB, int, er
 		err = checkFiles(db)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w (close: %v)", err, db.Close())
+		return nil, fmt.Errorf("%w (close: %v)", err, db.Close())
 	}
-	return db, n, nil
+	return db, nil
 }
 
 func usedNumbers(fs vfs.FS) map[uint64]bool {
@@ -259,11 +436,7 @@ func checkFiles(db *DB) error {
 func TestCrashAnywhere(t *testing.T) {
 	seed := newSeed(t)
 	rng := newRand(seed)
-	rounds := 25
-	if *modelOps >= 1_000_000 {
-		rounds = 500
-	}
-	for round := range rounds {
+	for round := range 10 + *crashPoints/2000 {
 		h := newHistory()
 		pool := keyPool(rng, 120)
 		start := crash{at: "nothing", fs: vfs.NewMem()}
@@ -278,7 +451,8 @@ func (h *history) crashOnce(t *testing.T, rng *rand.Rand, pool [][]byte, start c
 	t.Helper()
 	o := crashOptions(rng)
 	source := newRand(rng.Uint64())
-	c := &crashes{mem: start.fs, hist: h, pick: func(int) []uint64 {
+	h.copies = start.copies
+	c := &crashes{mem: start.fs, hist: h, copies: h.checkpoints, pick: func(int) []uint64 {
 		if source.IntN(40) > 0 {
 			return nil
 		}
@@ -299,23 +473,22 @@ func (h *history) crashOnce(t *testing.T, rng *rand.Rand, pool [][]byte, start c
 	h.models = h.models[:n+1]
 	h.synced = n // recovery made it durable
 	h.mu.Unlock()
-	h.write(t, db, rng, pool, 60+rng.IntN(150))
+	must(t, h.write(db, rng, pool, 60+rng.IntN(150)))
 	if rng.IntN(3) == 0 {
 		must(t, db.Close())
 		h.acknowledge()
 		least, most := h.bounds()
-		h.recoverAndClose(t, rng, crash{"the close", start.fs.CrashClone(rng.Uint64()), least, most}, where)
+		h.recoverAndClose(t, rng, crash{"the close", start.fs.CrashClone(rng.Uint64()), least, most, h.checkpoints()}, where)
 	}
 	taken := c.takeAll()
 	for _, crash := range taken {
 		h.recoverAndClose(t, rng, crash, where)
 	}
 	least, most := h.bounds()
-	last := crash{"the end", start.fs.CrashClone(rng.Uint64()), least, most}
+	last := crash{"the end", start.fs.CrashClone(rng.Uint64()), least, most, h.checkpoints()}
 	if len(taken) > 0 && rng.IntN(2) == 0 {
 		last = taken[rng.IntN(len(taken))]
 		last.fs = last.fs.CrashClone(vfs.CrashKept) // what a close after recovery left
-		last.least = max(last.least, 0)
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
@@ -339,68 +512,5 @@ func (h *history) recoverAndClose(t *testing.T, rng *rand.Rand, c crash, where s
 	}
 	if err != nil {
 		t.Fatalf("%s: after a crash at %s: %v", where, c.at, err)
-	}
-}
-
-// TestCrashAtEveryCall crashes a short life of a store, from the making of its
-// directory on, before each call that changes the file system, in three ways,
-// and every seventh recovery from there before each of its calls as well
-// (invariants 11 to 17).
-func TestCrashAtEveryCall(t *testing.T) {
-	seed := newSeed(t)
-	h := newHistory()
-	every := func(int) []uint64 { return []uint64{vfs.CrashLost, vfs.CrashKept, seed} }
-	mem := vfs.NewMem()
-	c := &crashes{mem: mem, hist: h, pick: every}
-	f := vfs.NewFaulty(mem)
-	f.SetHook(c.hook)
-	o := Options{FS: f, Durability: SyncNever, MemtableBytes: 16 << 10, TableBytes: 4 << 10, BlockBytes: 256}
-	rng := newRand(seed)
-	pool := keyPool(rng, 60)
-	for range 3 {
-		db, err := Open("/a/store", &o)
-		must(t, err)
-		for range 6 {
-			must(t, db.Apply(h.begin(db, rng, pool), StoreDefault))
-			must(t, db.Apply(h.begin(db, rng, pool), SyncAlways))
-			h.acknowledge()
-			must(t, db.Apply(h.begin(db, rng, pool), SyncNever))
-			must(t, db.Flush(context.Background()))
-			h.acknowledge()
-		}
-		must(t, db.Apply(h.begin(db, rng, pool), SyncNever))
-		must(t, db.Compact(context.Background(), nil, nil))
-		h.acknowledge()
-		must(t, db.Apply(h.begin(db, rng, pool), SyncNever))
-		must(t, db.Close())
-		h.acknowledge()
-	}
-	taken := c.takeAll()
-	again := 0
-	for i, crash := range taken {
-		inner := &crashes{mem: crash.fs, hist: h, pick: func(int) []uint64 { return nil }}
-		if i%7 == 0 {
-			inner.pick = func(call int) []uint64 { return []uint64{vfs.CrashLost, seed + uint64(call)} }
-		}
-		db, n, err := h.recover(crash, Options{}, inner.hook)
-		if err == nil {
-			taken := inner.takeAll()
-			err = db.Close()
-			inner.takeAll() // of the store at rest and its close
-			inner.taken = taken
-		}
-		if err != nil {
-			t.Fatalf("after a crash at %s: %v", crash.at, err)
-		}
-		for _, second := range inner.takeAll() {
-			again++
-			// An unsynced batch that the first crash left may go with the second.
-			second.least, second.most = crash.least, n
-			h.recoverAndClose(t, rng, second, "in the recovery from "+crash.at)
-		}
-	}
-	t.Logf("%d crashes, %d more in recoveries", len(taken), again)
-	if len(taken) < 300 || again < 300 {
-		t.Fatal("too few")
 	}
 }

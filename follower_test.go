@@ -20,9 +20,13 @@ import (
 // old one has grown.
 func rewriteManifestOf(t *testing.T, db *DB) {
 	t.Helper()
+	must(t, rewriteManifest(db))
+}
+
+func rewriteManifest(db *DB) error {
 	db.manifestMu.Lock()
 	defer db.manifestMu.Unlock()
-	must(t, db.rewriteManifest())
+	return db.rewriteManifest()
 }
 
 func mustFollow(t testing.TB, fsys vfs.FS, dir string, o Options) *DB {
@@ -52,7 +56,7 @@ func TestFollower(t *testing.T) {
 			}
 			seen, killed := make([]int, len(followers)), 0
 			for i := 0; i < 60 || killed < 2; i++ {
-				h.write(t, writer, rng, pool, 1+rng.IntN(30))
+				must(t, h.write(writer, rng, pool, 1+rng.IntN(30)))
 				switch rng.IntN(8) {
 				case 0:
 					rewriteManifestOf(t, writer)

@@ -76,7 +76,7 @@ func TestReadOnlyAfterCrash(t *testing.T) {
 		f := vfs.NewFaulty(mem)
 		f.SetHook(c.hook)
 		db := mustOpen(t, f, "/a/store", crashOptions(rng))
-		h.write(t, db, rng, keyPool(rng, 300), 120)
+		must(t, h.write(db, rng, keyPool(rng, 300), 120))
 		must(t, db.Close())
 		for _, left := range c.takeAll() {
 			ro, err := OpenReadOnly("/a/store", &Options{FS: frozen{left.fs, t}})

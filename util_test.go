@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"testing"
 
+	"sievedb/internal/keys"
 	"sievedb/vfs"
 )
 
@@ -118,6 +119,44 @@ func (m *model) deleteRange(lo, hi []byte) {
 		i, _ := m.search(gone[0].key)
 		*m = slices.Delete(slices.Clone(*m), i, i+len(gone))
 	}
+}
+
+// change is one write of a batch; of a range delete, value is the end.
+type change struct {
+	kind       keys.Kind
+	key, value []byte
+}
+
+func (m *model) apply(c change) {
+	switch c.kind {
+	case keys.KindPut:
+		m.put(c.key, c.value)
+	case keys.KindDelete:
+		m.delete(c.key)
+	case keys.KindRangeDelete:
+		m.deleteRange(c.key, c.value)
+	}
+}
+
+func (c change) batch(b *Batch) {
+	switch c.kind {
+	case keys.KindPut:
+		b.Put(c.key, c.value)
+	case keys.KindDelete:
+		b.Delete(c.key)
+	case keys.KindRangeDelete:
+		b.DeleteRange(c.key, c.value)
+	}
+}
+
+func (c change) txn(tx *Txn) error {
+	switch c.kind {
+	case keys.KindDelete:
+		return tx.Delete(c.key)
+	case keys.KindRangeDelete:
+		return tx.DeleteRange(c.key, c.value)
+	}
+	return tx.Put(c.key, c.value)
 }
 
 // few returns bounds of a range with few entries of m, or, rarely, of any range.
