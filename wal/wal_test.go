@@ -136,8 +136,8 @@ func equalPrefix(got, want []string) bool {
 	return true
 }
 
-// Between two crashes: the torn tail is sealed before another segment follows,
-// so that the second recovery does not take it for damage.
+// Invariant 11, between two crashes: the torn tail is sealed before another
+// segment follows, so that the second recovery does not take it for damage.
 func TestSealAfterTornTail(t *testing.T) {
 	l := newTestLog(t)
 	pos, _ := l.Append(nil, []byte("durable"), true)

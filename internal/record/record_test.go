@@ -120,9 +120,9 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
-// A flipped bit in bytes that a later chunk vouches for is damage; in the last
-// chunk, or where nothing vouches, it is a torn tail. No flip yields a record
-// that was not written.
+// Invariant 12: a flipped bit in bytes that a later chunk vouches for is damage;
+// in the last chunk, or where nothing vouches, it is a torn tail. No flip yields
+// a record that was not written.
 func TestFlipEveryBit(t *testing.T) {
 	records := [][]byte{[]byte("one"), []byte("two"), []byte("three")}
 	for _, synced := range []bool{false, true} {
@@ -197,7 +197,7 @@ func TestCopyOfTheLogDoesNotVouch(t *testing.T) {
 	}
 }
 
-// Chunks of another file never replay, nor vouch.
+// Invariant 12: chunks of another file never replay, nor vouch.
 func TestOtherNumber(t *testing.T) {
 	log := appendAll(true, []byte("one"))
 	old := Append(nil, Frame{Number: number + 1, Offset: int64(len(log)), Synced: int64(len(log))}, nil, []byte("old"))
