@@ -1,16 +1,10 @@
 package sievedb
 
 import (
-	"bufio"
-	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
-	"strconv"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,39 +29,23 @@ func TestFollowProcess(t *testing.T) {
 }
 
 func followProcess(t *testing.T, d Durability, refreshes int) {
-	seed := newSeed(t)
 	dir := t.TempDir()
-	ctx, cancel := context.WithCancel(ctxb)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestKillChild$")
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s\n%d\n%d\n%d", killEnv, dir, seed, 1, d))
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	l := newLoad(newSeed(t), childWriters, d)
+	c := startChild(t, dir, l)
 	var acknowledged atomic.Int64
 	first := make(chan struct{})
 	var reader sync.WaitGroup
 	reader.Go(func() {
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			digits, whole := strings.CutSuffix(lines.Text(), ".")
-			if n, err := strconv.ParseInt(digits, 10, 64); err == nil && whole {
-				if acknowledged.Swap(n) == 0 {
+		c.listen(func(e event) {
+			l.tell(e)
+			if e.what == batchVisible || e.what == batchDurable {
+				if acknowledged.Add(1) == 1 {
 					close(first)
 				}
 			}
-		}
+		})
 	})
 	<-first
-	h := newHistory()
-	extend := func(to int) {
-		for n := len(h.models); n <= to; n++ {
-			m := h.models[n-1]
-			for _, e := range killBatch(&Batch{}, seed, uint64(n)) {
-				m.put(e.key, e.value)
-			}
-			h.models = append(h.models, m)
-		}
-	}
 	// A writer with tiny memtables and no syncs may be faster than a follower on
 	// a busy machine, which then says so and keeps what it has.
 	patiently := func(call func() error) {
@@ -82,36 +60,34 @@ func followProcess(t *testing.T, d Durability, refreshes int) {
 		ro, err = OpenReadOnly(dir, &Options{FS: frozen{vfs.OS(), t}})
 		return err
 	})
-	last := 0
+	last := make([]uint64, childWriters)
 	check := func() {
-		least := 0
-		if d == SyncAlways {
-			least = int(acknowledged.Load())
-		}
+		least, _ := l.bounds()
 		patiently(ro.Refresh)
-		v, err := ro.Get(counterKey)
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			t.Fatal(err)
-		}
-		n, _ := binary.Uvarint(v)
-		extend(int(n))
-		got, err := h.check(ro, max(least, last), len(h.models)-1)
-		if err != nil {
-			t.Fatalf("after %d: %v", last, err)
-		}
-		last = got
+		found, err := l.counters(ro)
+		must(t, err)
+		l.awaitBegun(found)
+		_, most := l.bounds()
+		_, err = l.check(ro, least, most)
+		must(t, err)
+		l.forget(found) // what a follower has seen it goes on to see
+		last = found
 	}
 	for i := 0; i < refreshes || acknowledged.Load() < 300; i++ {
 		check()
 	}
-	cancel()
+	must(t, c.cmd.Process.Kill())
 	reader.Wait()
-	_ = cmd.Wait() // killed
+	_ = c.cmd.Wait() // killed
 	check()
 	db, err := Open(dir, killOptions(d))
 	must(t, err)
-	_, err = h.check(db, last, last)
+	_, events := l.bounds()
+	found, err := l.check(db, events, events)
 	must(t, err)
+	if !slices.Equal(found, last) {
+		t.Errorf("the store has %d batches, and its follower saw %d", found, last)
+	}
 	must(t, db.Put([]byte("after"), nil)) // behind what the process left
 	must(t, db.Sync())
 	must(t, ro.Refresh())
@@ -122,5 +98,5 @@ func followProcess(t *testing.T, d Durability, refreshes int) {
 	if entries, err := fs.Glob(os.DirFS(dir), "*.tmp"); len(entries) > 0 || err != nil {
 		t.Errorf("%v, %v", entries, err)
 	}
-	t.Logf("%d batches, of which %d were acknowledged", last, acknowledged.Load())
+	t.Logf("%d batches, and %d were acknowledged", last, acknowledged.Load())
 }

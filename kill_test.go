@@ -2,74 +2,104 @@ package sievedb
 
 import (
 	"bufio"
-	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-const killEnv = "SIEVEDB_KILL_CHILD" // dir, seed, first batch, durability
+// kills is how often TestKill kills a process, over its two settings together.
+var kills = flag.Int("sievedb.kills", 10, "processes that TestKill kills")
 
-// killBatch is batch n of a child: several puts and deletes, and n itself.
-func killBatch(b *Batch, seed, n uint64) model {
-	var m model
-	rng := newRand(seed ^ n*0x9e3779b97f4a7c15)
-	for range 1 + rng.IntN(8) {
-		k := fmt.Appendf(nil, "key-%03d", rng.IntN(300))
-		v := fmt.Appendf(nil, "%d %0*d", n, rng.IntN(300), n)
-		b.Put(k, v)
-		m.put(k, v)
+const (
+	childEnv     = "SIEVEDB_KILL_CHILD" // dir, seed, durability
+	childWriters = 4
+)
+
+// child is a process that commits to a store until it is killed.
+type child struct {
+	cmd    *exec.Cmd
+	out    io.Reader
+	stderr strings.Builder
+}
+
+// startChild starts a process that opens the store in dir and makes the batches
+// of l there.
+func startChild(t *testing.T, dir string, l *load) *child {
+	t.Helper()
+	c := &child{cmd: exec.Command(os.Args[0], "-test.run=^TestKillChild$")}
+	c.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s\n%d\n%d", childEnv, dir, l.seed, l.durability))
+	c.cmd.Stderr = &c.stderr
+	var err error
+	c.out, err = c.cmd.StdoutPipe()
+	must(t, err)
+	must(t, c.cmd.Start())
+	t.Cleanup(func() { _ = c.cmd.Process.Kill() }) // done already, unless the test failed
+	return c
+}
+
+// listen calls tell with what the writers of the process tell, until it ends,
+// and returns what else it printed.
+func (c *child) listen(tell func(event)) (other []string) {
+	for lines := bufio.NewScanner(c.out); lines.Scan(); {
+		if e, ok := parseEvent(lines.Text()); ok {
+			tell(e)
+		} else {
+			other = append(other, lines.Text())
+		}
 	}
-	v := binary.AppendUvarint(nil, n)
-	b.Put(counterKey, v)
-	m.put(counterKey, v)
-	return m
+	return other
 }
 
 func killOptions(d Durability) *Options {
 	return &Options{Durability: d, MemtableBytes: 16 << 10, TableBytes: 8 << 10, BlockBytes: 512}
 }
 
-// TestKillChild is the child of TestKill: it writes until it is killed, and
-// prints the number of each batch that was acknowledged.
+// TestKillChild is the process: its writers commit side by side, and tell of it
+// on the standard output.
 func TestKillChild(t *testing.T) {
-	args := strings.Split(os.Getenv(killEnv), "\n")
-	if len(args) != 4 {
-		t.Skip("only as the child of TestKill")
+	args := strings.Split(os.Getenv(childEnv), "\n")
+	if len(args) != 3 {
+		t.Skip("only as the child of another test")
 	}
-	num := func(i int) uint64 {
-		n, err := strconv.ParseUint(args[i], 10, 64)
-		must(t, err)
-		return n
-	}
-	db, err := Open(args[0], killOptions(Durability(num(3))))
+	seed, err := strconv.ParseUint(args[1], 10, 64)
 	must(t, err)
-	for n := num(2); ; n++ {
-		b := db.NewBatch()
-		killBatch(b, num(1), n)
-		must(t, db.Apply(b, StoreDefault))
-		fmt.Printf("\n%d.\n", n)
+	d, err := strconv.Atoi(args[2])
+	must(t, err)
+	l := newLoad(seed, childWriters, Durability(d))
+	db, err := Open(args[0], killOptions(l.durability))
+	must(t, err)
+	found, err := l.counters(db)
+	must(t, err)
+	failed := make(chan error)
+	for w, n := range found {
+		go func() {
+			failed <- l.run(db, w, n+1, func(e event) {
+				// One call is one write of the pipe, so that lines do not mix.
+				_, _ = os.Stdout.WriteString("\n" + e.String())
+			}, func() bool { return false })
+		}()
 	}
+	t.Fatal(<-failed)
 }
 
-// TestKill kills a writing process at random moments, over and over. What was
-// acknowledged as synced is there, without syncs it is a prefix, and no batch is
-// half there.
+// TestKill kills a process at random moments, over and over, in which four
+// writers commit side by side while memtables are flushed and tables compacted.
+// What was acknowledged as durable is there, the rest is a prefix of the commits,
+// and no batch is half there (invariants 11 to 14).
 func TestKill(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
-	rounds := 15
-	if *modelOps >= 1_000_000 {
-		rounds = 100
-	}
 	for _, d := range []Durability{SyncAlways, SyncNever} {
-		t.Run(d.String(), func(t *testing.T) { testKill(t, d, rounds) })
+		t.Run(d.String(), func(t *testing.T) { testKill(t, d, *kills/2) })
 	}
 }
 
@@ -77,74 +107,72 @@ func testKill(t *testing.T, d Durability, rounds int) {
 	seed := newSeed(t)
 	rng := newRand(seed)
 	dir := t.TempDir()
-	h := newHistory()
-	recovered, killedWriting := 0, 0
+	l := newLoad(seed, childWriters, d)
+	recovered := make([]uint64, childWriters)
+	var acknowledged, lost int
+	var opening time.Duration
 	for round := range rounds {
-		acknowledged := runAndKill(t, dir, seed, recovered+1, d, 1+rng.IntN(400), time.Duration(rng.IntN(2000))*time.Microsecond)
-		for n := len(h.models); n <= acknowledged+1; n++ {
-			m := h.models[n-1]
-			for _, e := range killBatch(&Batch{}, seed, uint64(n)) {
-				m.put(e.key, e.value)
-			}
-			h.models = append(h.models, m)
+		batches, moment := 1+rng.IntN(400), time.Duration(rng.IntN(2000))*time.Microsecond
+		if rng.IntN(6) == 0 { // while it recovers, or about then
+			batches, moment = 0, time.Duration(rng.IntN(40))*time.Millisecond
 		}
-		least := recovered // a recovery makes durable what it found
-		if d == SyncAlways {
-			least = max(least, acknowledged)
-		}
+		runAndKill(t, startChild(t, dir, l), l, batches, moment)
+		start := time.Now()
 		db, err := Open(dir, killOptions(d))
-		if err != nil {
+		must(t, err)
+		opening += time.Since(start)
+		_, events := l.bounds()
+		found, err := l.check(db, events, events)
+		if err == nil {
+			err = checkFiles(db)
+		}
+		if err == nil && round%8 == 0 {
+			err = db.Verify(ctxb)
+		}
+		if err = errors.Join(err, db.Close()); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		n, err := h.check(db, least, len(h.models)-1)
-		if err = errors.Join(err, db.Close()); err != nil {
-			t.Fatalf("round %d: %d were acknowledged: %v", round, acknowledged, err)
+		for _, e := range l.events {
+			if e.what == batchVisible || e.what == batchDurable {
+				acknowledged++
+				if e.n > found[e.writer] {
+					lost++
+				}
+			}
 		}
-		if acknowledged > recovered {
-			killedWriting++
+		if batches > 0 && slices.Equal(found, recovered) {
+			t.Errorf("round %d: nothing of %d events is there", round, events)
 		}
-		recovered = n
+		l.restart(found)
+		recovered = found
 	}
-	t.Logf("%d batches in %d rounds", recovered, rounds)
-	if killedWriting < rounds/2 {
-		t.Fatalf("only %d of %d children wrote", killedWriting, rounds)
-	}
+	t.Logf("%d kills, %d batches acknowledged; %d of them, which were not synced, are gone; opening took %v on average",
+		rounds, acknowledged, lost, opening/time.Duration(rounds))
 }
 
-// runAndKill runs a child until it has acknowledged some batches and kills it
-// a moment later. It returns the last batch that was acknowledged.
-func runAndKill(t *testing.T, dir string, seed uint64, first int, d Durability, batches int, moment time.Duration) int {
+// runAndKill kills a process a moment after its writers have acknowledged some
+// batches, or none, and has l know all that it told.
+func runAndKill(t *testing.T, c *child, l *load, batches int, moment time.Duration) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestKillChild$")
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s\n%d\n%d\n%d", killEnv, dir, seed, first, d))
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	last := first - 1
-	killed := false
-	var other []string
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		digits, whole := strings.CutSuffix(lines.Text(), ".")
-		n, err := strconv.Atoi(digits)
-		if !whole || err != nil {
-			other = append(other, lines.Text())
-			continue
-		}
-		if n != last+1 {
-			t.Errorf("batch %d was acknowledged after %d", n, last)
-		}
-		last = n
-		if n-first+1 >= batches && !killed {
-			killed = true
-			time.Sleep(moment) // so that the kill hits any point of a write
-			must(t, cmd.Process.Kill())
-		}
+	kill := func() {
+		time.Sleep(moment) // so that the kill hits any point of a write
+		must(t, c.cmd.Process.Kill())
 	}
-	err = cmd.Wait()
-	if !killed {
-		t.Fatalf("the child ended by itself: %v\n%s%s", err, strings.Join(other, "\n"), stderr.String())
+	left := batches
+	if left == 0 {
+		kill()
 	}
-	return last
+	other := c.listen(func(e event) {
+		l.tell(e)
+		if e.what != batchVisible && e.what != batchDurable {
+			return
+		}
+		if left--; left == 0 {
+			kill()
+		}
+	})
+	err := c.cmd.Wait()
+	if left > 0 {
+		t.Fatalf("the child ended by itself: %v\n%s%s", err, strings.Join(other, "\n"), c.stderr.String())
+	}
 }
