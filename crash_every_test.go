@@ -22,7 +22,7 @@ import (
 
 // crashPoints is the number of calls of the file system, at least, before which
 // TestCrashAtEveryCall crashes a store; TestCrashUnderLoad does a fourth of them.
-var crashPoints = flag.Int("sievedb.crashes", 1000, "crash points of the crash tests")
+var crashPoints = flag.Int("sievedb.crashes", 700, "crash points of the crash tests")
 
 // tally counts what the crash tests did, by what the crash came before.
 type tally struct {
@@ -201,7 +201,7 @@ func (l *crashLife) examine(first crash, i int) error {
 	rng := newRand(l.seed ^ uint64(i)<<32)
 	inner := &crashes{mem: first.fs, hist: l.h, copies: func() []copied { return first.copies }, pick: func(call int) []uint64 { return nil }}
 	if i%79 == 0 {
-		inner.pick = func(call int) []uint64 { return []uint64{vfs.CrashLost, rng.Uint64()} }
+		inner.pick = func(call int) []uint64 { return []uint64{vfs.CrashLost, rand.Uint64()} }
 	}
 	db, n, err := l.h.recover(first, crashOptions(rng), inner.hook)
 	if err != nil {
@@ -216,16 +216,15 @@ func (l *crashLife) examine(first crash, i int) error {
 	h := l.h
 	if i%20 == 1 {
 		h = l.h.fork(n, first.copies) // recovery made it durable
-		inner.hist, inner.copies = h, h.checkpoints
-		inner.pick = func(call int) []uint64 {
-			if rng.IntN(8) > 0 {
+		inner.follow(h, func(int) []uint64 {
+			if rand.IntN(8) > 0 {
 				return nil
 			}
-			return []uint64{rng.Uint64()}
-		}
+			return []uint64{rand.Uint64()}
+		})
 		err = h.write(db, rng, l.pool, 4+rng.IntN(8))
 		least, most := h.bounds()
-		again = append(inner.takeAll(), crash{"the end", first.fs.CrashClone(rng.Uint64()), least, most, h.checkpoints()})
+		again = append(append(again, inner.takeAll()...), crash{"the end", first.fs.CrashClone(rng.Uint64()), least, most, h.checkpoints()})
 	}
 	if i%64 == 3 { // what takes most of it is the rates of the filters
 		err = errors.Join(err, db.Verify(context.Background()))

@@ -3,6 +3,7 @@ package sievedb
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 
@@ -37,7 +38,7 @@ func crashAfterKill(seed uint64, call int, total *tally) error {
 	if err := killedAt(h, mem, call, func(db *DB) error { return h.write(db, rng, pool, 100) }, crashOptions(rng)); err != nil {
 		return err
 	}
-	c := &crashes{mem: mem, hist: h, copies: h.checkpoints, tally: total, pick: func(int) []uint64 { return []uint64{vfs.CrashLost, rng.Uint64()} }}
+	c := &crashes{mem: mem, hist: h, copies: h.checkpoints, tally: total, pick: func(int) []uint64 { return []uint64{vfs.CrashLost, rand.Uint64()} }}
 	least, most := h.bounds()
 	db, n, err := h.recover(crash{"the kill", mem, least, most, h.checkpoints()}, crashOptions(rng), c.hook)
 	if err != nil {
@@ -47,16 +48,13 @@ func crashAfterKill(seed uint64, call int, total *tally) error {
 	for i := range taken {
 		taken[i].most = n
 	}
-	c.pick = func(call int) []uint64 {
+	after := h.fork(n, h.checkpoints())
+	c.follow(after, func(call int) []uint64 {
 		if call%4 > 0 {
 			return nil
 		}
-		return []uint64{vfs.CrashLost, rng.Uint64()}
-	}
-	after := h.fork(n, h.checkpoints())
-	c.mu.Lock()
-	c.hist, c.copies = after, after.checkpoints
-	c.mu.Unlock()
+		return []uint64{vfs.CrashLost, rand.Uint64()}
+	})
 	if err := errors.Join(after.write(db, rng, pool, 5), db.Close()); err != nil {
 		return err
 	}

@@ -496,6 +496,14 @@ func (h *history) crashOnce(t *testing.T, rng *rand.Rand, pool [][]byte, start c
 	return last
 }
 
+// follow goes on with another history and other picks. Nothing of what pick uses
+// may be used beside it.
+func (c *crashes) follow(h *history, pick func(call int) (seeds []uint64)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hist, c.copies, c.pick = h, h.checkpoints, pick
+}
+
 func (c *crashes) takeAll() []crash {
 	c.mu.Lock()
 	defer c.mu.Unlock()
