@@ -94,3 +94,33 @@ func killedAt(h *history, mem *vfs.Mem, call int, work func(db *DB) error, o Opt
 	}
 	return nil
 }
+
+// TestCurrentSyncedBeforeUse ends the first process between the rename of
+// CURRENT and the sync of the directory. If the next one then loses power, no
+// file of its own may survive where CURRENT does not: that store would not open
+// any more (invariant 15).
+func TestCurrentSyncedBeforeUse(t *testing.T) {
+	mem := vfs.NewMem()
+	f := vfs.NewFaulty(mem)
+	f.SetHook(func(c vfs.Call) {
+		if c.Op == vfs.OpRename { // it is carried out, and nothing after it
+			f.SetRules(vfs.Rule{Ops: vfs.OpSyncDir, Sticky: true})
+		}
+	})
+	if _, err := Open("/a/store", &Options{FS: f}); !errors.Is(err, vfs.ErrInjected) {
+		t.Fatal(err)
+	}
+	var left []*vfs.Mem
+	f = vfs.NewFaulty(mem)
+	f.SetHook(func(c vfs.Call) {
+		if c.Op&mutating != 0 {
+			for seed := range uint64(40) {
+				left = append(left, mem.CrashClone(seed))
+			}
+		}
+	})
+	must(t, mustOpen(t, f, "/a/store", Options{}).Close())
+	for _, fs := range left {
+		must(t, mustOpen(t, fs, "/a/store", Options{}).Close())
+	}
+}

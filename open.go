@@ -355,6 +355,11 @@ func (r *recovery) begin(segments []manifest.Segment) (err error) {
 		Segments: segments, StoreID: db.storeID,
 	}
 	if !fresh {
+		// Whoever wrote CURRENT may have died before its name was durable, and a
+		// segment that outlives it would be taken for the rest of a lost store.
+		if err := db.fs.SyncDir(db.dir); err != nil {
+			return err
+		}
 		// The segment exists before the manifest that asks for it.
 		if err := createLog(); err != nil {
 			return err
