@@ -20,7 +20,7 @@ func TestCrashAfterKill(t *testing.T) {
 	seed := newSeed(t)
 	total := newTally()
 	for round := range 40 + *crashPoints/100 {
-		if err := crashAfterKill(seed+uint64(round), round+1, total); err != nil {
+		if err := crashAfterKill(seed+uint64(round), round%40+1, total); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
 	}
