@@ -36,12 +36,12 @@ func (o *outputs) replaces(inputs ...[]*manifest.TableMeta) {
 	}
 }
 
-// sizeFilter decides the size of the filter of the table that is being
+// sizeFilter decides the kind and the size of the filter of the table that is being
 // finished, and reserves it: no order in which the flushes and compactions
 // under way end, or fail, brings the sum above a budget in bytes. An average is
 // not held as tightly: a compaction that is half done looks as if it needed
 // memory that its other half gives back.
-func (o *outputs) sizeFilter(p *sstable.Properties) (millibits uint32) {
+func (o *outputs) sizeFilter(p *sstable.Properties) (kind filter.Kind, millibits uint32) {
 	db, budget := o.db, o.db.o.filterBudget()
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -75,9 +75,9 @@ func (o *outputs) sizeFilter(p *sstable.Properties) (millibits uint32) {
 	if o.manual && o.bottommost || o.level == 0 && alone(v, p) {
 		tree.Runs, distance = tree.Runs[:1], 0 // there is no other run to spend more on
 	}
-	millibits, charge := budget.Size(tree, p.UserKeys, distance)
+	kind, millibits, charge := budget.Size(tree, p.UserKeys, distance)
 	o.filters.made += charge
-	return millibits
+	return kind, millibits
 }
 
 // alone reports whether a table that is flushed overlaps no other. If the next

@@ -336,7 +336,7 @@ func TestFilterVerdict(t *testing.T) {
 	level := func(change func(l *LevelMetrics)) *Metrics {
 		var m Metrics
 		l := &m.Levels[6]
-		*l = LevelMetrics{Level: 6, Tables: 1, Keys: 1000, FilterBytes: 1250, BitsPerKey: 10}
+		*l = LevelMetrics{Level: 6, Tables: 1, Keys: 1000, FilterBytes: 1250, BitsPerKey: 10, PredictedRate: 0.0096647}
 		change(l)
 		return &m
 	}
@@ -525,9 +525,9 @@ func TestBudgetOnANaturalTree(t *testing.T) {
 			runs = append(runs, float64(l.Keys))
 		}
 	}
-	planned, uniform := 0.0, float64(len(runs))*filter.ExpectedRate(10_000)
+	planned, uniform := 0.0, float64(len(runs))*filter.ExpectedRate(filter.KindBlocked, 10_000)
 	for _, bits := range filter.Spread(10, runs) {
-		planned += filter.ExpectedRate(uint32(1000 * bits))
+		planned += filter.ExpectedRate(filter.KindBlocked, uint32(1000*bits))
 	}
 	reads := c.ExpectedFalsePositives / lookups
 	t.Logf("runs of %v keys: same bits %.4f reads for each lookup, planned %.4f, predicted by the filters %.4f, measured %.4f",

@@ -11,13 +11,14 @@ import (
 
 // TableMetrics describes one live table and its filter.
 type TableMetrics struct {
-	File   uint64 // its file number
-	Level  int
-	Bytes  uint64 // of its file
-	Keys   uint64 // distinct ones
-	Probes int    // bits that a lookup tests in the filter, its k
+	File  uint64 // its file number
+	Level int
+	Bytes uint64 // of its file
+	Keys  uint64 // distinct ones
 
-	FilterBytes   uint64  // zero without a filter, and so is what follows
+	FilterBytes   uint64 // zero without a filter, and so is what follows
+	FilterKind    filter.Kind
+	Probes        int     // places that a lookup tests in the filter, its k
 	BitsPerKey    float64 // rounding up to whole blocks included
 	PredictedRate float64 // computed from the filter's bits when it was built
 
@@ -28,8 +29,8 @@ type TableMetrics struct {
 func tableMetrics(t *tree.Table) TableMetrics {
 	p := t.Reader.Properties()
 	return TableMetrics{
-		File: uint64(t.Meta.FileNum), Level: t.Level, Bytes: t.Meta.SizeBytes, Keys: t.Meta.UserKeys, Probes: int(p.FilterProbes),
-		FilterBytes: t.Meta.FilterBytes, BitsPerKey: float64(p.FilterMillibits) / 1000, PredictedRate: p.FilterRate,
+		File: uint64(t.Meta.FileNum), Level: t.Level, Bytes: t.Meta.SizeBytes, Keys: t.Meta.UserKeys,
+		FilterBytes: t.Meta.FilterBytes, FilterKind: p.FilterKind, Probes: int(p.FilterProbes), BitsPerKey: float64(p.FilterMillibits) / 1000, PredictedRate: p.FilterRate,
 		Filter: countsOf(t),
 	}
 }
@@ -108,13 +109,14 @@ func (m *Metrics) worth(b *strings.Builder, share float64) {
 }
 
 // lossAtHalf estimates how many more tables would have been read if filters
-// had half the bits, from the rates that the model gives for each level.
+// had half the bits, from the rates that the model of blocked filters, which
+// come in any size, gives for each level.
 func (m *Metrics) lossAtHalf() (tables float64) {
 	for i := range m.Levels {
 		l := &m.Levels[i]
 		if l.BitsPerKey > 0 {
 			asked := float64(l.Filter.Negatives + l.Filter.FalsePositives)
-			tables += asked * (filter.ExpectedRate(uint32(500*l.BitsPerKey)) - filter.ExpectedRate(uint32(1000*l.BitsPerKey)))
+			tables += asked * (filter.ExpectedRate(filter.KindBlocked, uint32(500*l.BitsPerKey)) - l.PredictedRate)
 		}
 	}
 	return tables

@@ -55,7 +55,7 @@ func BenchmarkMayContainCold(b *testing.B) {
 	for i := range readers {
 		field := make([]byte, blocks*blockBytes)
 		rand.NewChaCha8([32]byte{byte(i)}).Read(field)
-		payload := trailer{kind: KindBlocked, k: 6, nblocks: blocks, nkeys: 50 << 20, seed: SeedFor(uint64(i))}.append(field)
+		payload := trailer{kind: KindBlocked, k: 6, log2: blockShift, units: blocks, nkeys: 50 << 20, seed: SeedFor(uint64(i))}.append(field)
 		readers[i] = mustOpen(b, payload)
 	}
 	for _, touch := range []bool{false, true} {
@@ -135,7 +135,7 @@ func BenchmarkExpectedRate(b *testing.B) {
 	for _, millibits := range []uint32{1_000, 10_000, 20_000} {
 		b.Run(fmt.Sprintf("millibits=%d", millibits), func(b *testing.B) {
 			for b.Loop() {
-				sinkBool = ExpectedRate(millibits) > 0
+				sinkBool = ExpectedRate(KindBlocked, millibits) > 0
 			}
 		})
 	}

@@ -1,9 +1,7 @@
 package filter
 
 import (
-	"encoding/binary"
 	"fmt"
-	mathbits "math/bits"
 	"slices"
 	"sync"
 
@@ -22,15 +20,16 @@ var chunkPool = sync.Pool{New: func() any { return new(chunk) }}
 
 // Info describes a finished filter.
 type Info struct {
-	Kind      Kind
+	Kind      Kind   // as built, which may be another than was asked for
 	K         int    // probes per hash
-	Blocks    uint64 // of 64 bytes
+	Bytes     uint64 // of the payload
 	Keys      uint64 // hashes, equal neighbours counted once
-	Millibits uint32 // thousandths of a bit per key, after rounding up to whole blocks
+	Millibits uint32 // thousandths of a bit per key, after rounding up to whole units
 
 	// Rate is the probability that a hash that was not added answers "maybe",
 	// computed from the bits as they are: the mean over the blocks of
-	// (ones/512)^K. It is 0 for no keys.
+	// (ones/512)^K, for KindStandard (ones/bits)^K, for KindFuse 2^-8. It is 0
+	// for no keys.
 	Rate float64
 }
 
@@ -39,6 +38,7 @@ type Info struct {
 type Builder struct {
 	seed      uint64
 	millibits uint32
+	kind      Kind
 	xor       uint64 // of all hashes, to notice scratch memory that changed
 	last      uint64 // the hash that was added last, if keys > 0
 	keys      uint64
@@ -46,22 +46,26 @@ type Builder struct {
 	chunks    []*chunk // all but the last are full
 }
 
-// NewBuilder returns a Builder of filters with at least millibits thousandths
-// of a bit per key, and with the seed, which is SeedFor the table's file
-// number. Finish reports a size that ValidateMillibits refuses.
+// NewBuilder returns a Builder of blocked filters with at least millibits
+// thousandths of a bit per key, and with the seed, which is SeedFor the table's
+// file number. Finish reports a size that ValidateMillibits refuses.
 func NewBuilder(millibits uint32, seed uint64) *Builder {
-	return &Builder{millibits: millibits, seed: seed}
+	return &Builder{kind: KindBlocked, millibits: millibits, seed: seed}
 }
 
-// Reset forgets all hashes and prepares b for another table.
+// Reset forgets all hashes and prepares b for the blocked filter of another
+// table.
 func (b *Builder) Reset(millibits uint32, seed uint64) {
 	b.Release()
-	b.millibits, b.seed = millibits, seed
+	b.kind, b.millibits, b.seed = KindBlocked, millibits, seed
 }
 
-// Resize sets another size, in thousandths of a bit per key, for the hashes
-// that were added and those to come: it may depend on how many they are.
-func (b *Builder) Resize(millibits uint32) { b.millibits = millibits }
+// Choose sets another kind and size, in thousandths of a bit per key, for the
+// hashes that were added and those to come: both may depend on how many they
+// are. The size of a KindFuse is its own: millibits is that of the blocked
+// filter which takes its place with fewer than MinFuseKeys, with too many, or if
+// its construction fails.
+func (b *Builder) Choose(kind Kind, millibits uint32) { b.kind, b.millibits = kind, millibits }
 
 // Release gives the scratch memory back for other builders and forgets all
 // hashes. A builder that is not released is garbage like any other.
@@ -70,7 +74,7 @@ func (b *Builder) Release() {
 		chunkPool.Put(c)
 		b.chunks[i] = nil
 	}
-	*b = Builder{seed: b.seed, millibits: b.millibits, chunks: b.chunks[:0]}
+	*b = Builder{kind: b.kind, seed: b.seed, millibits: b.millibits, chunks: b.chunks[:0]}
 }
 
 // Add adds the Hash of a user key. Entries of a table are sorted, so that the
@@ -95,7 +99,8 @@ func (b *Builder) Add(h uint64) {
 // Keys returns the number of hashes, equal neighbours counted once.
 func (b *Builder) Keys() uint64 { return b.keys }
 
-// ScratchBytes returns the memory that b holds for hashes.
+// ScratchBytes returns the memory that b holds for hashes. While Finish builds
+// a KindFuse it needs another 24 bytes for each.
 func (b *Builder) ScratchBytes() int { return len(b.chunks) * hashesPerChunk * 8 }
 
 // hashes yields the chunks' hashes in the order in which they were added.
@@ -119,55 +124,62 @@ func (b *Builder) Finish(dst []byte) (out []byte, info Info, err error) {
 	if err := ValidateMillibits(b.millibits); err != nil {
 		return dst, Info{}, err
 	}
-	nblocks, err := blocksFor(b.keys, b.millibits)
+	t, err := b.plan()
 	if err != nil {
 		return dst, Info{}, err
 	}
-	t := trailer{kind: KindBlocked, nblocks: nblocks, nkeys: b.keys, seed: b.seed}
-	actual := actualMillibits(b.keys, nblocks)
-	if b.keys > 0 {
-		t.k = probesFor(actual)
-	}
-	size := int(nblocks) * blockBytes
+	size := int(t.fieldBytes())
 	out = slices.Grow(dst, size+trailerBytes)
 	field := out[len(dst) : len(dst)+size]
 	clear(field)
 	var xor uint64
-	for hashes := range b.hashes {
-		xor ^= fill(field, hashes, t)
+	switch t.kind {
+	case KindFuse:
+		var ok bool
+		if t.seed, xor, ok = buildFuse(field, b.hashes, t); !ok {
+			blocked := *b
+			blocked.kind = KindBlocked
+			return blocked.Finish(dst)
+		}
+	case KindStandard:
+		for hashes := range b.hashes {
+			xor ^= fillStandard(field, hashes, t)
+		}
+	default:
+		for hashes := range b.hashes {
+			xor ^= fill(field, hashes, t)
+		}
 	}
 	if xor != b.xor {
 		return dst, Info{}, fmt.Errorf("filter: hashes of %d keys changed in memory: xor %#x became %#x", b.keys, b.xor, xor)
 	}
-	out = t.append(out[:len(dst)+size])
-	return out, Info{
-		Kind: KindBlocked, K: int(t.k), Blocks: uint64(nblocks), Keys: b.keys,
-		Millibits: actual, Rate: realisedRate(field, t.k),
+	return t.append(out[:len(dst)+size]), Info{
+		Kind: t.kind, K: int(t.k), Bytes: uint64(size) + trailerBytes, Keys: b.keys,
+		Millibits: t.actualMillibits(), Rate: t.kind.realisedRate(field, t.k),
 	}, nil
 }
 
-// fill sets the bits of hashes and returns their exclusive or. Hashes do not
-// wait for one another, so that their cache misses overlap.
-func fill(field []byte, hashes []uint64, t trailer) (xor uint64) {
-	k, nblocks := t.k, uint64(t.nblocks)
-	for _, h := range hashes {
-		xor ^= h
-		block, y := locate(h, t.seed, nblocks)
-		line := (*[blockBytes]byte)(field[block*blockBytes:])
-		setAll(line, y, min(k, probesPerWord))
-		if k > probesPerWord {
-			setAll(line, second(y), k-probesPerWord)
-		}
+// plan returns the trailer of the filter that Finish should build.
+func (b *Builder) plan() (t trailer, err error) {
+	t = trailer{kind: b.kind, nkeys: b.keys, seed: b.seed}
+	switch {
+	case t.kind == KindFuse && FuseBytes(b.keys) > 0:
+		t.k = fuseProbes
+		t.units, t.log2 = fuseSize(b.keys)
+		return t, nil
+	case t.kind == KindFuse:
+		t.kind = KindBlocked
+	case t.kind != KindBlocked && t.kind != KindStandard:
+		return t, fmt.Errorf("filter: %s cannot be built", t.kind)
 	}
-	return xor
-}
-
-// setAll sets the bits at the first n nine-bit positions of word, from the top.
-func setAll(line *[blockBytes]byte, word uint64, n uint8) {
-	for ; n > 0; n-- {
-		line[word>>58] |= 1 << (word >> 55 & 7)
-		word <<= probeBits
+	t.log2 = limits[t.kind].minLog2
+	if t.units, err = unitsFor(b.keys, b.millibits, t.log2); err != nil || b.keys == 0 {
+		return t, err
 	}
+	if t.k = probesFor(t.actualMillibits()); t.kind == KindStandard {
+		t.k = standardProbesFor(t.actualMillibits())
+	}
+	return t, nil
 }
 
 // Verify reports, as a *corrupt.Error, any hash that was added to b since the
@@ -189,43 +201,4 @@ func (b *Builder) Verify(payload []byte) error {
 		}
 	}
 	return nil
-}
-
-// realisedRate is the mean over the blocks of field of (ones/512)^k. Blocks
-// are counted by their number of ones first, so that the sum has at most 513
-// terms and the same rounding everywhere.
-func realisedRate(field []byte, k uint8) float64 {
-	if len(field) == 0 {
-		return 0
-	}
-	var blocksWith [blockBits + 1]uint64
-	for p := field; len(p) >= blockBytes; p = p[blockBytes:] {
-		blocksWith[onesIn((*[blockBytes]byte)(p))]++
-	}
-	sum := 0.0
-	for ones, n := range blocksWith {
-		if n > 0 {
-			// The conversion keeps architectures with a fused multiply-add from using it.
-			sum += float64(float64(n) * fillPower(ones, k))
-		}
-	}
-	return sum / float64(len(field)/blockBytes)
-}
-
-// onesIn counts the bits that are set in a block.
-func onesIn(line *[blockBytes]byte) int {
-	n := 0
-	for i := 0; i < blockBytes; i += 8 {
-		n += mathbits.OnesCount64(binary.LittleEndian.Uint64(line[i:]))
-	}
-	return n
-}
-
-// fillPower is (ones/512)^k.
-func fillPower(ones int, k uint8) float64 {
-	p := 1.0
-	for range k {
-		p *= float64(ones) / blockBits
-	}
-	return p
 }

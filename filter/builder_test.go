@@ -148,7 +148,7 @@ func TestVerify(t *testing.T) {
 	superset, _ := mustFinish(t, more, nil)
 	lost := bytes.Clone(payload)
 	r := mustOpen(t, lost)
-	block, y := locate(SeedFor(hashesPerChunk+99), r.seed, r.nblocks)
+	block, y := locate(SeedFor(hashesPerChunk+99), r.seed, r.units)
 	lost[block*blockBytes+y>>58] &^= 1 << (y >> 55 & 7)
 	for name, p := range map[string][]byte{
 		"one bit lost": lost, "another table's": other, "one key more": superset, "cut": payload[1:], "empty": nil,
@@ -171,28 +171,28 @@ func TestBlocksFor(t *testing.T) {
 		{51_200, 10_000, 1_000}, {51_201, 10_000, 1_001}, {1_000, 10_240, 20}, {1_000, 10_241, 21},
 		{1_000_000, 10_500, 20_508}, {1_000_000_000, 10_000, 19_531_250},
 	} {
-		if got, err := blocksFor(c.keys, c.millibits); got != c.want || err != nil {
-			t.Errorf("blocksFor(%d, %d) = %d, %v, want %d", c.keys, c.millibits, got, err, c.want)
+		if got, err := unitsFor(c.keys, c.millibits, blockShift); got != c.want || err != nil {
+			t.Errorf("unitsFor(%d, %d) = %d, %v, want %d", c.keys, c.millibits, got, err, c.want)
 		}
 	}
 	// The largest filter is what nblocks or, with 32 bits, a slice can hold.
 	largest := min(uint64(math.MaxUint32), uint64(math.MaxInt-trailerBytes)/blockBytes)
-	if got, err := blocksFor(largest*512, 1_000); uint64(got) != largest || err != nil {
+	if got, err := unitsFor(largest*512, 1_000, blockShift); uint64(got) != largest || err != nil {
 		t.Errorf("largest: %d, %v, want %d", got, err, largest)
 	}
 	for _, keys := range []uint64{largest*512 + 1, largest * 600, 1 << 50, 1 << 60, math.MaxUint64} {
-		if got, err := blocksFor(keys, 1_000); err == nil {
-			t.Errorf("blocksFor(%d): %d blocks, want an error", keys, got)
+		if got, err := unitsFor(keys, 1_000, blockShift); err == nil {
+			t.Errorf("unitsFor(%d): %d blocks, want an error", keys, got)
 		}
-		if got, err := blocksFor(keys, MaxMillibits); err == nil {
-			t.Errorf("blocksFor(%d): %d blocks, want an error", keys, got)
+		if got, err := unitsFor(keys, MaxMillibits, blockShift); err == nil {
+			t.Errorf("unitsFor(%d): %d blocks, want an error", keys, got)
 		}
 	}
 	last := uint32(0)
 	for keys := uint64(0); keys < largest*5; keys += largest / 999 {
-		got, err := blocksFor(keys, MaxMillibits)
+		got, err := unitsFor(keys, MaxMillibits, blockShift)
 		if err != nil || got < last {
-			t.Fatalf("blocksFor(%d) = %d, %v, less than %d for fewer keys", keys, got, err, last)
+			t.Fatalf("unitsFor(%d) = %d, %v, less than %d for fewer keys", keys, got, err, last)
 		}
 		last = got
 	}
@@ -237,9 +237,9 @@ func TestInfo(t *testing.T) {
 		n    int
 		want Info
 	}{
-		{0, Info{Kind: KindBlocked}},
-		{1, Info{Kind: KindBlocked, K: 14, Blocks: 1, Keys: 1, Millibits: 512_000, Rate: math.Pow(14.0/512, 14)}},
-		{3, Info{Kind: KindBlocked, K: 14, Blocks: 1, Keys: 3, Millibits: 170_666, Rate: math.Pow(40.0/512, 14)}},
+		{0, Info{Kind: KindBlocked, Bytes: 24}},
+		{1, Info{Kind: KindBlocked, K: 14, Bytes: 88, Keys: 1, Millibits: 512_000, Rate: math.Pow(14.0/512, 14)}},
+		{3, Info{Kind: KindBlocked, K: 14, Bytes: 88, Keys: 3, Millibits: 170_666, Rate: math.Pow(40.0/512, 14)}},
 	} {
 		_, got := goldenFilter(t, c.n, 0)
 		if math.Abs(got.Rate-c.want.Rate) > 1e-12*c.want.Rate {

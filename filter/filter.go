@@ -3,9 +3,13 @@
 // only: no sequence numbers, no kinds, no order. "Maybe" may be wrong, "no"
 // never is.
 //
-// The one kind that is written is a blocked Bloom filter: all probes of a hash
-// fall into one 512-bit block, so that a look-up costs one cache line. Its
-// layout stands above the codec in format.go.
+// There are three kinds. All probes of a blocked Bloom filter, the default, fall
+// into one 512-bit block, so that a look-up costs one cache line. A binary fuse
+// filter takes a tenth less memory for less than half of the false positives, and
+// needs longer to be built: it is for the bottom of the tree. A standard Bloom
+// filter is what textbooks describe; the others are held against it. What they
+// have in common on disk stands above the codec in format.go, each kind in a
+// file of its own.
 //
 //	b := filter.NewBuilder(10_000, filter.SeedFor(fileNum)) // 10 bits per key
 //	b.Add(filter.Hash(userKey))                             // for every entry, in key order

@@ -46,9 +46,9 @@ func checkNoFalseNegatives(t *testing.T, name string, rng *rand.Rand, n uint64, 
 				name, millibits, seed, start, h, i)
 		}
 	}
-	if r.Keys() != info.Keys || r.Blocks() != info.Blocks || r.K() != info.K || r.Kind() != info.Kind || r.Bytes() != len(payload) {
+	if r.Keys() != info.Keys || r.K() != info.K || r.Kind() != info.Kind || r.Bytes() != len(payload) {
 		t.Errorf("%s: reader says %d keys, %d blocks, k %d, %d bytes; builder %+v, %d bytes",
-			name, r.Keys(), r.Blocks(), r.K(), r.Bytes(), info, len(payload))
+			name, r.Keys(), r.units, r.K(), r.Bytes(), info, len(payload))
 	}
 }
 
@@ -109,11 +109,11 @@ func Example() {
 		return
 	}
 	b.Release()
-	fmt.Println(info.Keys, "keys", info.Blocks, "blocks", info.K, "probes", len(payload), "bytes")
+	fmt.Println(info.Keys, "keys", info.K, "probes", len(payload), "bytes")
 
 	r, err := Open(payload)
 	fmt.Println(r.MayContain(Hash([]byte("user:7"))), r.MayContain(Hash([]byte("user:x"))), err)
 	// Output:
-	// 1000 keys 20 blocks 7 probes 1304 bytes
+	// 1000 keys 7 probes 1304 bytes
 	// true false <nil>
 }

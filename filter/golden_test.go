@@ -106,7 +106,7 @@ func TestGoldenFilters(t *testing.T) {
 	} {
 		name := fmt.Sprintf("%d keys, seed %#x", c.n, c.seed)
 		payload, info := goldenFilter(t, c.n, c.seed)
-		if int(info.Blocks) != c.blocks || info.K != c.k || int(info.Keys) != c.n || info.Kind != KindBlocked {
+		if info.Bytes != uint64(c.blocks*blockBytes+trailerBytes) || info.K != c.k || int(info.Keys) != c.n || info.Kind != KindBlocked {
 			t.Errorf("%s: info %+v, want %d blocks, k %d", name, info, c.blocks, c.k)
 		}
 		field := payload[:c.blocks*blockBytes]

@@ -37,6 +37,17 @@ type Policy struct {
 	SkipBottom bool
 	// MaxTableBytes bounds the filter of one table, in bytes; zero is no bound.
 	MaxTableBytes int64
+	// Kind is that of all filters; zero is KindBlocked. As a KindFuse has one
+	// size, it goes with Uniform only: small runs would lack the bits that
+	// Spread has for them.
+	Kind Kind
+	// BottomKind is the kind of filters where nothing older lies below; zero is
+	// Kind. KindFuse takes 9 to 10 bits for each key there, of a rate of 0.39 %,
+	// and the runs above share what an average, or a budget, leaves over.
+	//
+	// A table whose fuse filter would take more than its share has a blocked
+	// one, of the wanted size; so has one of fewer than MinFuseKeys.
+	BottomKind Kind
 }
 
 // Validate returns nil, or one error that lists everything that makes no sense.
@@ -59,7 +70,31 @@ func (p *Policy) Validate() error {
 	if p.MaxTableBytes < 0 {
 		problems = append(problems, fmt.Errorf("MaxTableBytes is %d, less than 0", p.MaxTableBytes))
 	}
+	if p.Kind > KindFuse {
+		problems = append(problems, fmt.Errorf("Kind is %v, which is not known", p.Kind))
+	}
+	if p.BottomKind > KindFuse {
+		problems = append(problems, fmt.Errorf("BottomKind is %v, which is not known", p.BottomKind))
+	}
+	if p.Kind == KindFuse && !p.Uniform {
+		problems = append(problems, errors.New("Kind is fuse, of one size, without Uniform; as BottomKind it goes with any policy"))
+	}
+	if p.SkipBottom && p.BottomKind != KindNone {
+		problems = append(problems, errors.New("BottomKind is set, and SkipBottom leaves no filter for it"))
+	}
 	return errors.Join(problems...)
+}
+
+// kindAt returns the kind that a filter should be of.
+func (p *Policy) kindAt(distance int) Kind {
+	kind := p.Kind
+	if distance == 0 && p.BottomKind != KindNone {
+		kind = p.BottomKind
+	}
+	if kind == KindNone {
+		return KindBlocked
+	}
+	return kind
 }
 
 // Spread returns the bits per key for each of several runs, given their sizes
@@ -113,6 +148,22 @@ func Spread(average float64, runs []float64) []float64 {
 	return bits
 }
 
+// SpreadAbove is Spread for a tree whose first run, the bottom, has filters of a
+// size that is given: the others share what that leaves over. If it is more
+// than the average, there is nothing to share: ok is false.
+func SpreadAbove(average float64, runs []float64, bottom float64) (bits []float64, ok bool) {
+	all := sum(runs)
+	if len(runs) == 0 || bottom > average {
+		return nil, false
+	}
+	bits = []float64{bottom}
+	if rest := all - runs[0]; rest > 0 {
+		left := (average*all - bottom*runs[0]) / rest
+		bits = append(bits, Spread(min(left, max(CapBits, average)), runs[1:])...)
+	}
+	return bits, true
+}
+
 // Budget applies a Policy to tables as they are finished. It is a value
 // without state: what is spent is in the tree.
 type Budget struct {
@@ -155,24 +206,26 @@ func (b *Budget) allowance(keys uint64) int64 {
 	if b.BudgetBytes > 0 {
 		return 0
 	}
-	return int64(float64(keys)*b.AverageBits/8) + trailerBytes + blockBytes
+	return share(keys, b.AverageBits)
 }
 
-// Size returns the bits per key, in thousandths, for the filter of a table with
-// exactly so many keys, in a run at a distance from the bottom, and what they
-// will be charged. Zero is no filter.
+// Size returns the kind and the bits per key, in thousandths, for the filter of
+// a table with exactly so many keys, in a run at a distance from the bottom, and
+// what they will be charged. KindNone, and zero bits, are no filter. Those of
+// KindFuse are for the filter that may have to take its place, and never more
+// than its own.
 //
 // With BudgetBytes, spent plus charge never exceeds the budget, unless it is
 // replaced that did. An average is not as hard: it may be exceeded by a
 // thirty-second part, and a table may always have the bits of the largest run,
 // which are below the average, so that filters above a bottom that has shrunk
 // do not leave the bottom without.
-func (b *Budget) Size(tree Tree, keys uint64, distance int) (millibits uint32, charge int64) {
-	bits, least := b.want(tree, distance)
-	if bits < 1 || keys == 0 {
-		return 0, 0
+func (b *Budget) Size(tree Tree, keys uint64, distance int) (kind Kind, millibits uint32, charge int64) {
+	w := b.want(tree, distance)
+	if w.bits < 1 || keys == 0 {
+		return KindNone, 0, 0
 	}
-	millibits = uint32(bits*1000 + 0.5)
+	millibits = uint32(w.bits*1000 + 0.5)
 	limit := int64(math.MaxInt64)
 	switch {
 	case b.BudgetBytes > 0:
@@ -180,30 +233,47 @@ func (b *Budget) Size(tree Tree, keys uint64, distance int) (millibits uint32, c
 	case !b.Uniform && b.FromBottom == nil:
 		slack := int64(float64(tree.Keys) * b.AverageBits / 8 * averageSlack)
 		limit = max(slack-tree.Spent, tree.Replaced) + b.allowance(keys)
-		limit = max(limit, int64(float64(keys)*least/8)+trailerBytes+blockBytes)
+		limit = max(limit, share(keys, w.least))
 	}
 	if b.MaxTableBytes > 0 {
 		limit = min(limit, b.MaxTableBytes)
 	}
+	kind = b.kindAt(distance)
+	if kind == KindFuse {
+		if n := FuseBytes(keys); n > 0 && int64(n) <= min(limit, share(keys, max(w.average, w.bits))) {
+			return KindFuse, fit(keys, millibits, int64(n)), b.Charge(keys, n)
+		}
+		kind = KindBlocked
+	}
 	millibits = fit(keys, millibits, limit)
 	if millibits == 0 {
-		return 0, 0
+		return KindNone, 0, 0
 	}
-	blocks, err := blocksFor(keys, millibits)
+	units, err := unitsFor(keys, millibits, limits[kind].minLog2)
 	if err != nil {
-		return 0, 0 // no machine holds it
+		return KindNone, 0, 0 // no machine holds it
 	}
-	return millibits, b.Charge(keys, uint64(blocks)*blockBytes+trailerBytes)
+	return kind, millibits, b.Charge(keys, uint64(units)<<limits[kind].minLog2+trailerBytes)
 }
 
-// want returns the bits per key of a run at a distance from the bottom, and
-// those of the run with the least, whatever is spent.
-func (b *Budget) want(tree Tree, distance int) (bits, least float64) {
+// share is what bits per key come to for a table, in bytes, with rounding up.
+func share(keys uint64, bits float64) int64 {
+	return int64(float64(keys)*bits/8) + trailerBytes + blockBytes
+}
+
+// wish is what a policy wants for a filter, whatever is spent, in bits per key.
+type wish struct {
+	bits    float64
+	least   float64 // what the run with the least gets
+	average float64 // of the tree, or zero if the policy has none
+}
+
+func (b *Budget) want(tree Tree, distance int) wish {
 	if b.SkipBottom && distance == 0 {
-		return 0, 0
+		return wish{}
 	}
 	if n := len(b.FromBottom); n > 0 {
-		return b.FromBottom[min(distance, n-1)], 0
+		return wish{bits: b.FromBottom[min(distance, n-1)]}
 	}
 	runs := tree.Runs
 	keys := float64(tree.Keys)
@@ -219,10 +289,20 @@ func (b *Budget) want(tree Tree, distance int) (bits, least float64) {
 		average = min(average, MaxMillibits/1000, CapBits)
 	}
 	if b.Uniform {
-		return average, average
+		return wish{average, average, average}
 	}
 	spread := Spread(average, runs)
-	return spread[min(distance, len(spread)-1)], slices.Min(spread)
+	w := wish{spread[min(distance, len(spread)-1)], slices.Min(spread), average}
+	if distance > 0 && !b.SkipBottom && b.kindAt(0) == KindFuse {
+		// Of a table of the usual size; none if that is too small.
+		usual := tree.Keys / max(1, tree.Tables)
+		if n := FuseBytes(usual); n > 0 {
+			if above, ok := SpreadAbove(average, runs, 8*float64(n)/float64(usual)); ok {
+				w.bits = above[min(distance, len(above)-1)]
+			}
+		}
+	}
+	return w
 }
 
 // fit returns millibits, or as much of it as makes a filter of at most limit
@@ -232,7 +312,7 @@ func fit(keys uint64, millibits uint32, limit int64) uint32 {
 	if most := float64(blocks) * blockBits * 1000 / float64(keys); most < float64(millibits) {
 		millibits = uint32(most)
 		// Beyond 2^53 the division rounds; the filter must not.
-		if n, err := blocksFor(keys, millibits); err != nil || uint64(n) > blocks {
+		if n, err := unitsFor(keys, millibits, blockShift); err != nil || uint64(n) > blocks {
 			millibits--
 		}
 	}

@@ -18,7 +18,7 @@ func sumOfRates(bits []float64) (rates float64) {
 		if b < 1 {
 			rates++
 		} else {
-			rates += ExpectedRate(uint32(b*1000 + 0.5))
+			rates += ExpectedRate(KindBlocked, uint32(b*1000+0.5))
 		}
 	}
 	return rates
@@ -179,7 +179,7 @@ func TestSize(t *testing.T) {
 		if test.change != nil {
 			test.change(&tree)
 		}
-		got, charge := test.b.Size(tree, test.keys, test.distance)
+		_, got, charge := test.b.Size(tree, test.keys, test.distance)
 		if got != test.want {
 			t.Errorf("%s: %d, want %d", test.name, got, test.want)
 		}
@@ -214,11 +214,11 @@ func TestLedger(t *testing.T) {
 			for _, t := range tables {
 				tree.Keys += t.keys
 			}
-			millibits, charge := b.Size(tree, keys, rng.IntN(4))
+			_, millibits, charge := b.Size(tree, keys, rng.IntN(4))
 			new := table{keys: keys}
 			if millibits > 0 {
 				_, info := filterOf(t, randomHashes(rng, int(keys)), millibits, 1)
-				new.bytes = info.Blocks*blockBytes + trailerBytes
+				new.bytes = info.Bytes
 			}
 			if got := b.Charge(keys, new.bytes); got != charge {
 				t.Fatalf("%d keys at %d: charged %d, takes %d", keys, millibits, charge, got)
@@ -250,7 +250,7 @@ func TestFit(t *testing.T) {
 		limit := int64(math.Exp(rng.Float64() * 40))
 		got := fit(keys, millibits, limit)
 		bytes := func(m uint32) uint64 {
-			n, err := blocksFor(keys, m)
+			n, err := unitsFor(keys, m, blockShift)
 			if err != nil {
 				return math.MaxUint64
 			}

@@ -18,7 +18,7 @@ func TestExpectedRateGolden(t *testing.T) {
 		10: 0.0096647484, 11: 0.0062506022, 12: 0.0041349171, 13: 0.0027255273, 14: 0.0018381840,
 		15: 0.0012322360, 16: 0.0008439133, 17: 0.0005777976, 18: 0.0004013958, 19: 0.0002809825, 20: 0.0001978318,
 	} {
-		if got := ExpectedRate(bitsPerKey * 1000); math.Abs(got-want) > 5.1e-11 {
+		if got := ExpectedRate(KindBlocked, bitsPerKey*1000); math.Abs(got-want) > 5.1e-11 {
 			t.Errorf("%d bits per key: %.10f, want %.10f", bitsPerKey, got, want)
 		}
 	}
@@ -32,7 +32,7 @@ func TestExpectedRateGolden(t *testing.T) {
 }
 
 func TestExpectedRateShape(t *testing.T) {
-	if ExpectedRate(0) != ExpectedRate(MinMillibits) || ExpectedRate(1<<32-1) != ExpectedRate(MaxMillibits) {
+	if ExpectedRate(KindBlocked, 0) != ExpectedRate(KindBlocked, MinMillibits) || ExpectedRate(KindBlocked, 1<<32-1) != ExpectedRate(KindBlocked, MaxMillibits) {
 		t.Error("sizes out of bounds are not taken as the bound")
 	}
 	last, step := 1.0, uint32(250)
@@ -40,7 +40,7 @@ func TestExpectedRateShape(t *testing.T) {
 		step = 1_000
 	}
 	for m := uint32(MinMillibits); m <= MaxMillibits; m += step {
-		got := ExpectedRate(m)
+		got := ExpectedRate(KindBlocked, m)
 		if !(got > 0 && got < last) {
 			t.Fatalf("%d millibits: rate %g after %g", m, got, last)
 		}
@@ -71,7 +71,7 @@ func TestMeasuredRate(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(1, 0))
 	for bitsPerKey := uint32(4); bitsPerKey <= last; bitsPerKey++ {
-		model := ExpectedRate(bitsPerKey * 1000)
+		model := ExpectedRate(KindBlocked, bitsPerKey*1000)
 		queries := int(8_000/model) / filters
 		yes, realised := 0, 0.0
 		for i := range filters {
@@ -116,7 +116,7 @@ func falsePositives(r *Reader, rng *rand.Rand, queries int) int {
 // keys are of the same family.
 func TestRateOfFamilies(t *testing.T) {
 	const keys, queries = 51_200, 400_000
-	model := ExpectedRate(10_000)
+	model := ExpectedRate(KindBlocked, 10_000)
 	check := func(name string, hash func(uint64) uint64) {
 		hashes := make([]uint64, keys)
 		for i := range hashes {
@@ -151,7 +151,7 @@ func TestRateOfFamilies(t *testing.T) {
 // would be, which also shows that this test can tell.
 func TestLevelsAreIndependent(t *testing.T) {
 	const levels, keys, queries = 5, 51_200, 2_000_000
-	model := ExpectedRate(10_000)
+	model := ExpectedRate(KindBlocked, 10_000)
 	independent := 1 - math.Pow(1-model, levels) - levels*model*math.Pow(1-model, levels-1)
 	ratio := func(seed func(level uint64) uint64) float64 {
 		var readers [levels]Reader
@@ -201,7 +201,7 @@ func TestRealisedRateOfSmallFilters(t *testing.T) {
 }
 
 func ExampleExpectedRate() {
-	fmt.Printf("%.4f %%\n", 100*ExpectedRate(10_000))
+	fmt.Printf("%.4f %%\n", 100*ExpectedRate(KindBlocked, 10_000))
 	// Output: 0.9665 %
 }
 
@@ -225,7 +225,7 @@ func TestCheckRate(t *testing.T) {
 		t.Errorf("match-all: %v, rate %v", err, all.Rate())
 	}
 	r, _ := randomFilter(t, rng, 50_000, 10_000, 1)
-	r.bits = append(make([]byte, len(r.bits)), r.bits...) // which no block number reaches beyond half
+	r.field = append(make([]byte, len(r.field)), r.field...) // which no block number reaches beyond half
 	if err := r.CheckRate(); err == nil {
 		t.Error("a filter of which only the empty half is asked passes")
 	}

@@ -3,6 +3,7 @@ package filter
 import (
 	"fmt"
 	"math"
+	"math/bits"
 
 	"sievedb/internal/corrupt"
 )
@@ -10,12 +11,13 @@ import (
 // Reader answers from a payload. It is a small value that may be copied; the
 // zero Reader is match-all. It is immutable and safe for concurrent use.
 type Reader struct {
-	bits    []byte // nblocks x 64 bytes, aliasing the payload
-	seed    uint64
-	nblocks uint64
-	nkeys   uint64
-	k       uint8
-	kind    Kind
+	field []byte // aliases the payload
+	seed  uint64
+	units uint64
+	nkeys uint64
+	k     uint8
+	log2  uint8 // of the bytes of a unit
+	kind  Kind
 }
 
 // Open returns a Reader over payload, without copying it: the caller keeps the
@@ -24,11 +26,11 @@ type Reader struct {
 // odds with itself gives a *corrupt.Error, with offsets within the payload,
 // and a Reader that is match-all and may be used.
 func Open(payload []byte) (Reader, error) {
-	b, t, err := parse(payload)
+	field, t, err := parse(payload)
 	if err != nil {
 		return MatchAll(), err
 	}
-	return Reader{bits: b, seed: t.seed, nblocks: uint64(t.nblocks), nkeys: t.nkeys, k: t.k, kind: t.kind}, nil
+	return Reader{field: field, seed: t.seed, units: uint64(t.units), nkeys: t.nkeys, k: t.k, log2: t.log2, kind: t.kind}, nil
 }
 
 // MatchAll returns the Reader that answers "maybe" to every hash. It stands in
@@ -46,9 +48,6 @@ func (r *Reader) Kind() Kind { return r.kind }
 // once.
 func (r *Reader) Keys() uint64 { return r.nkeys }
 
-// Blocks returns the number of 64-byte blocks.
-func (r *Reader) Blocks() uint64 { return r.nblocks }
-
 // K returns the number of probes per hash.
 func (r *Reader) K() int { return int(r.k) }
 
@@ -57,7 +56,7 @@ func (r *Reader) Bytes() int {
 	if r.IsMatchAll() {
 		return 0
 	}
-	return len(r.bits) + trailerBytes
+	return len(r.field) + trailerBytes
 }
 
 // Rate returns the false-positive rate that the bits give, as Info.Rate does:
@@ -67,7 +66,7 @@ func (r *Reader) Rate() float64 {
 	if r.IsMatchAll() {
 		return 1
 	}
-	return realisedRate(r.bits, r.k)
+	return r.kind.realisedRate(r.field, r.k)
 }
 
 // CheckRate asks r about made-up hashes, as many as 1,000 false positives
@@ -96,64 +95,47 @@ func (r *Reader) CheckRate() error {
 }
 
 // MayContain reports whether a key with hash h may be in the table: false is
-// certain, true is not. It takes no lock, allocates nothing and touches one
-// cache line of the payload, two if the payload is not aligned to 64 bytes.
+// certain, true is not. It takes no lock and allocates nothing. A blocked filter
+// has one cache line of the payload touched, two if the payload is not aligned
+// to 64 bytes; a fuse filter three, a standard one up to K.
 func (r *Reader) MayContain(h uint64) bool {
-	block, y := locate(h, r.seed, r.nblocks)
-	off := block * blockBytes
-	if off >= uint64(len(r.bits)) { // no blocks: match-all, or a filter of no keys
-		return r.kind == KindNone
+	switch r.kind {
+	case KindBlocked:
+		block, y := locate(h, r.seed, r.units)
+		off := block * blockBytes
+		if off >= uint64(len(r.field)) { // the filter of no keys
+			return false
+		}
+		return probe((*[blockBytes]byte)(r.field[off:]), y, r.k)
+	case KindFuse:
+		return probeFuse(r.field, h, r.seed, r.log2)
+	case KindStandard:
+		return probeStandard(r.field, h, r.seed, r.k)
 	}
-	return probe((*[blockBytes]byte)(r.bits[off:]), y, r.k)
+	return true
 }
 
-// Touch starts to bring the block of h into the processor's cache. A look-up
-// that touches the block of every candidate run before it tests the first
+// Touch starts to bring what a look-up of h reads first into the processor's
+// cache. A look-up that touches every candidate run before it tests the first
 // overlaps its cache misses: six cold runs take 280 ns instead of 400 to 440.
 // The result means nothing and may be ignored; it is there, and the function
 // is not inlined, so that the compiler keeps the load.
 //
 //go:noinline
 func (r *Reader) Touch(h uint64) byte {
-	block, _ := locate(h, r.seed, r.nblocks)
-	off := block * blockBytes
-	if off >= uint64(len(r.bits)) {
+	var off uint64
+	switch r.kind {
+	case KindFuse:
+		off, _, _ = fuseSlots(fuseHash(h, r.seed), (r.units-2)<<(r.log2&63), r.log2)
+	case KindStandard:
+		y, _ := probeWords(h, r.seed)
+		off, _ = bits.Mul64(y, uint64(len(r.field)))
+	default:
+		block, _ := locate(h, r.seed, r.units)
+		off = block * blockBytes
+	}
+	if off >= uint64(len(r.field)) {
 		return 0
 	}
-	return r.bits[off]
-}
-
-// probe reports whether all k bits of a hash are set. About half of the bits
-// of a block are, so that a branch after each probe, which is how filters are
-// mostly written, is mispredicted every other time: 12 to 14 ns for an absent
-// key at 10 bits per key, against 7 to 9 without any branch. One branch after
-// four probes settles 15 of 16 absent keys in 5 to 7 ns and leaves present
-// keys as they were. (1 million and 10,000 keys, hot.)
-func probe(line *[blockBytes]byte, y uint64, k uint8) bool {
-	if k < 4 {
-		return allSet(line, y, k)
-	}
-	first := line[y>>58] >> (y >> 55 & 7) &
-		(line[y>>49&63] >> (y >> 46 & 7)) &
-		(line[y>>40&63] >> (y >> 37 & 7)) &
-		(line[y>>31&63] >> (y >> 28 & 7))
-	if first&1 == 0 {
-		return false
-	}
-	rest := y << (4 * probeBits)
-	if k <= probesPerWord {
-		return allSet(line, rest, k-4)
-	}
-	return allSet(line, rest, probesPerWord-4) && allSet(line, second(y), k-probesPerWord)
-}
-
-// allSet reports whether the bits at the first n nine-bit positions of word,
-// from the top, are set.
-func allSet(line *[blockBytes]byte, word uint64, n uint8) bool {
-	found := byte(1)
-	for ; n > 0; n-- {
-		found &= line[word>>58] >> (word >> 55 & 7)
-		word <<= probeBits
-	}
-	return found != 0
+	return r.field[off]
 }

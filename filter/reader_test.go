@@ -29,7 +29,7 @@ func TestInvariant22BadPayloadsMatchAll(t *testing.T) {
 		{"trailer cut", empty[:trailerBytes-1], 0},
 		{"zeros", make([]byte, trailerBytes), 0},
 		{"kind 0", edit(good, 0, 0), 128},
-		{"kind 2", edit(good, 0, 2), 128},
+		{"kind 2", edit(good, 0, 2), 130},
 		{"no probes", edit(good, 1, 0), 136},
 		{"15 probes", edit(good, 1, 15), 129},
 		{"block size", edit(good, 2, 5), 130},
@@ -59,7 +59,7 @@ func TestInvariant22BadPayloadsMatchAll(t *testing.T) {
 
 func checkMatchAll(t *testing.T, name string, r Reader) {
 	t.Helper()
-	if !r.IsMatchAll() || r.Kind() != KindNone || r.Keys() != 0 || r.Blocks() != 0 || r.K() != 0 || r.Bytes() != 0 {
+	if !r.IsMatchAll() || r.Kind() != KindNone || r.Keys() != 0 || r.K() != 0 || r.Bytes() != 0 {
 		t.Errorf("%s: not match-all: %+v", name, r)
 	}
 	for _, h := range []uint64{0, 1, 1 << 63, math.MaxUint64, Hash(nil)} {
@@ -97,7 +97,7 @@ func TestNoKeys(t *testing.T) {
 func TestOpenAliases(t *testing.T) {
 	payload, _ := filterOf(t, []uint64{1}, 10_000, 0)
 	r := mustOpen(t, payload)
-	if &r.bits[0] != &payload[0] || cap(r.bits) != blockBytes {
+	if &r.field[0] != &payload[0] || cap(r.field) != blockBytes {
 		t.Fatal("the reader holds a copy, or can reach the trailer")
 	}
 	if !r.MayContain(1) {
@@ -204,7 +204,7 @@ func TestProbeAgainstFormula(t *testing.T) {
 		// And what is set is what is read.
 		var got, want [blockBytes]byte
 		y := rng.Uint64()
-		fill(got[:], []uint64{y}, trailer{k: k, nblocks: 1})
+		fill(got[:], []uint64{y}, trailer{k: k, units: 1})
 		_, w := locate(y, 0, 1)
 		for i := range int(k) {
 			p := position(w, i)
@@ -221,6 +221,11 @@ func FuzzOpen(f *testing.F) {
 		payload, _ := goldenFilter(f, n, SeedFor(1))
 		f.Add(payload)
 		f.Add(payload[1:])
+		standard, _ := mustFinish(f, builderOf(KindStandard, 10_000, 1, goldenHashes(n)), nil)
+		f.Add(standard)
+		if n > 0 {
+			f.Add(rawFuse(f, goldenHashes(n), 1))
+		}
 	}
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, payload []byte) {
@@ -240,13 +245,13 @@ func FuzzOpen(f *testing.F) {
 			}
 			return
 		}
-		if r.IsMatchAll() || r.Bytes() != len(payload) || r.Blocks()*blockBytes+trailerBytes != uint64(len(payload)) {
+		if r.IsMatchAll() || r.Bytes() != len(payload) || r.units<<r.log2+trailerBytes != uint64(len(payload)) {
 			t.Fatalf("%+v of %d bytes", r, len(payload))
 		}
-		if (r.Keys() == 0) != (r.Blocks() == 0) || (r.Keys() == 0) != (r.K() == 0) {
-			t.Fatalf("%d keys, %d blocks, %d probes", r.Keys(), r.Blocks(), r.K())
+		if (r.Keys() == 0) != (r.units == 0) || (r.Keys() == 0) != (r.K() == 0) {
+			t.Fatalf("%d keys, %d blocks, %d probes", r.Keys(), r.units, r.K())
 		}
-		again := trailer{kind: r.kind, k: r.k, nblocks: uint32(r.nblocks), nkeys: r.nkeys, seed: r.seed}.append(bytes.Clone(r.bits))
+		again := trailer{kind: r.kind, k: r.k, log2: r.log2, units: uint32(r.units), nkeys: r.nkeys, seed: r.seed}.append(bytes.Clone(r.field))
 		if !bytes.Equal(again, payload) {
 			t.Fatal("what was decoded encodes differently")
 		}

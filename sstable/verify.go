@@ -49,8 +49,11 @@ func (r *Reader) Verify() error {
 	return v.properties()
 }
 
-// verifyRate holds the filter against the rate that the table predicts.
+// verifyRate holds the filter against the kind and the rate that the table says.
 func (r *Reader) verifyRate(f filter.Reader) error {
+	if kind := f.Kind(); kind != r.props.FilterKind {
+		return corrupt.At(0, "filter kind", r.props.FilterKind, kind)
+	}
 	if rate := f.Rate(); rate != r.props.FilterRate {
 		return corrupt.At(0, "filter rate", r.props.FilterRate, rate)
 	}

@@ -31,10 +31,11 @@ type WriterOptions struct {
 	// FilterMillibits is the filter's size in thousandths of a bit per user
 	// key; zero: no filter.
 	FilterMillibits uint32
-	// SizeFilter, if there is a filter, decides its size in the place of
-	// FilterMillibits once the number of keys and the bounds are known; zero is
-	// no filter. Finish calls it once, before it writes the filter.
-	SizeFilter func(p *Properties) (millibits uint32)
+	// SizeFilter, if there is a filter, decides its kind and its size once the
+	// number of keys and the bounds are known; zero is no filter. Finish calls
+	// it once, before it writes the filter. Without it the filter is a blocked
+	// one, of FilterMillibits.
+	SizeFilter func(p *Properties) (kind filter.Kind, millibits uint32)
 	// VerifyFilter asks the finished filter for every key again before the
 	// table is published.
 	VerifyFilter bool
@@ -319,11 +320,11 @@ func (w *Writer) writeFilter(f *footer) (payloadBytes uint64, err error) {
 		return 0, nil
 	}
 	if w.o.SizeFilter != nil {
-		millibits := w.o.SizeFilter(&w.props)
+		kind, millibits := w.o.SizeFilter(&w.props)
 		if millibits == 0 {
 			return 0, nil
 		}
-		w.filter.Resize(millibits)
+		w.filter.Choose(kind, millibits)
 	}
 	base := len(w.out)
 	out, info, err := w.filter.Finish(w.out)
@@ -336,12 +337,11 @@ func (w *Writer) writeFilter(f *footer) (payloadBytes uint64, err error) {
 			return 0, fmt.Errorf("sstable: filter of table %d: %w", w.o.FileNum, err)
 		}
 	}
-	payloadBytes = uint64(len(w.out) - base)
 	f.filter = w.seal(base, kindFilter, NoCompression)
 	w.props.FilterKind = info.Kind
 	w.props.FilterKeys = info.Keys
 	w.props.FilterMillibits = uint64(info.Millibits)
 	w.props.FilterProbes = uint64(info.K)
 	w.props.FilterRate = info.Rate
-	return payloadBytes, nil
+	return info.Bytes, nil
 }

@@ -98,5 +98,5 @@ func rateOf(bits float64) float64 {
 	if bits < 1 {
 		return 1
 	}
-	return filter.ExpectedRate(uint32(1000*bits + 0.5))
+	return filter.ExpectedRate(filter.KindBlocked, uint32(1000*bits+0.5))
 }

@@ -67,7 +67,7 @@ func theory(from, to float64) chart.Series {
 	const steps = 40
 	for i := range steps + 1 {
 		bits := from + (to-from)*float64(i)/steps
-		s.Points = append(s.Points, chart.Point{X: bits, Y: 100 * filter.ExpectedRate(uint32(1000*bits))})
+		s.Points = append(s.Points, chart.Point{X: bits, Y: 100 * filter.ExpectedRate(filter.KindBlocked, uint32(1000*bits))})
 	}
 	return s
 }

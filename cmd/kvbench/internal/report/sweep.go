@@ -79,7 +79,7 @@ func (s *Sweep) Complete() {
 		p := &s.Points[i]
 		p.TheoryRate = 1
 		if p.BitsPerKey > 0 {
-			p.TheoryRate = filter.ExpectedRate(uint32(1000*p.BitsPerKey + 0.5))
+			p.TheoryRate = filter.ExpectedRate(filter.KindBlocked, uint32(1000*p.BitsPerKey+0.5))
 		}
 		if p.Asked > 0 {
 			p.MeasuredRate = float64(p.FalsePositives) / float64(p.Asked)

@@ -1,9 +1,9 @@
 package decode
 
 import (
-	"bytes"
 	"encoding/binary"
 
+	"sievedb/filter"
 	"sievedb/sstable"
 )
 
@@ -71,12 +71,6 @@ func compressedAt(b []byte, at int) (f frame, end int) {
 	return f, end
 }
 
-// filterTail is how the trailer of a filter begins, but for the number of
-// probes: kind 1, blocks of 2^6 bytes, whole user keys.
-var filterTail = []byte{1, 6, 1}
-
-const filterTrailerLen = 24
-
 // rawLen returns the length of the frame at the end of b, not compressed, that
 // its last bytes promise; zero if they promise none that fits.
 func rawLen(b []byte) int {
@@ -94,14 +88,11 @@ func rawLen(b []byte) int {
 		}
 		length += uint64(binary.LittleEndian.Uint32(tail)) + uint64(binary.LittleEndian.Uint16(tail[4:])) + 3*entries + blockTailLen
 	case kindFilter<<4 | byte(sstable.NoCompression):
-		if n < filterTrailerLen {
+		promised := filter.PayloadBytes(b[:n])
+		if promised == 0 {
 			return 0
 		}
-		t := b[n-filterTrailerLen : n]
-		if !bytes.Equal([]byte{t[0], t[2], t[3]}, filterTail) {
-			return 0
-		}
-		length += uint64(binary.LittleEndian.Uint32(t[4:]))*64 + filterTrailerLen
+		length += promised
 	default:
 		return 0
 	}

@@ -219,6 +219,7 @@ const (
 	TagSmallestKey = 9
 	TagLargestKey  = 10
 	TagLargestSeq  = 12
+	TagFilterKind  = 15
 	TagFilterRate  = 19
 )
 
@@ -243,7 +244,10 @@ func decodeProperties(p []byte) (all []Property, err error) {
 			p.Number = binary.LittleEndian.Uint64(value)
 			p.Value = fmt.Sprint(p.Number)
 		}
-		if tag == TagFilterRate {
+		switch tag {
+		case TagFilterKind:
+			p.Value = fmt.Sprintf("%d (%s)", p.Number, filter.Kind(min(p.Number, math.MaxUint8)))
+		case TagFilterRate:
 			p.Value = fmt.Sprintf("%.4g", math.Float64frombits(p.Number))
 		}
 		all = append(all, p)
