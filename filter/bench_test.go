@@ -93,7 +93,7 @@ func BenchmarkAdd(b *testing.B) {
 		h += mulA
 		builder.Add(h)
 		if builder.Keys() == 1<<20 {
-			builder.Reset(10_000, 0)
+			builder.Release()
 		}
 	}
 }

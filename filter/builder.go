@@ -33,8 +33,9 @@ type Info struct {
 	Rate float64
 }
 
-// Builder collects the hashes of one table and builds its filter when their
-// exact number is known. It is for one goroutine at a time.
+// Builder collects the hashes of one table, 8 bytes for each, and builds its
+// filter when their exact number is known; for a KindFuse that takes another 24
+// bytes for each meanwhile. It is for one goroutine at a time.
 type Builder struct {
 	seed      uint64
 	millibits uint32
@@ -51,13 +52,6 @@ type Builder struct {
 // file number. Finish reports a size that ValidateMillibits refuses.
 func NewBuilder(millibits uint32, seed uint64) *Builder {
 	return &Builder{kind: KindBlocked, millibits: millibits, seed: seed}
-}
-
-// Reset forgets all hashes and prepares b for the blocked filter of another
-// table.
-func (b *Builder) Reset(millibits uint32, seed uint64) {
-	b.Release()
-	b.kind, b.millibits, b.seed = KindBlocked, millibits, seed
 }
 
 // Choose sets another kind and size, in thousandths of a bit per key, for the
@@ -99,10 +93,6 @@ func (b *Builder) Add(h uint64) {
 // Keys returns the number of hashes, equal neighbours counted once.
 func (b *Builder) Keys() uint64 { return b.keys }
 
-// ScratchBytes returns the memory that b holds for hashes. While Finish builds
-// a KindFuse it needs another 24 bytes for each.
-func (b *Builder) ScratchBytes() int { return len(b.chunks) * hashesPerChunk * 8 }
-
 // hashes yields the chunks' hashes in the order in which they were added.
 func (b *Builder) hashes(yield func([]uint64) bool) {
 	for i, c := range b.chunks {
@@ -118,7 +108,7 @@ func (b *Builder) hashes(yield func([]uint64) bool) {
 
 // Finish appends the payload of the filter of all hashes to dst, which the
 // caller gets back, grown, as out. The filter is sized from the exact number
-// of hashes. b keeps its hashes, for Verify, until Reset or Release. On error
+// of hashes. b keeps its hashes, for Verify, until Release. On error
 // out is dst.
 func (b *Builder) Finish(dst []byte) (out []byte, info Info, err error) {
 	if err := ValidateMillibits(b.millibits); err != nil {
@@ -133,21 +123,16 @@ func (b *Builder) Finish(dst []byte) (out []byte, info Info, err error) {
 	field := out[len(dst) : len(dst)+size]
 	clear(field)
 	var xor uint64
-	switch t.kind {
-	case KindFuse:
+	if t.kind == KindFuse {
 		var ok bool
 		if t.seed, xor, ok = buildFuse(field, b.hashes, t); !ok {
 			blocked := *b
 			blocked.kind = KindBlocked
 			return blocked.Finish(dst)
 		}
-	case KindStandard:
+	} else {
 		for hashes := range b.hashes {
-			xor ^= fillStandard(field, hashes, t)
-		}
-	default:
-		for hashes := range b.hashes {
-			xor ^= fill(field, hashes, t)
+			xor ^= t.fill(field, hashes)
 		}
 	}
 	if xor != b.xor {
@@ -183,7 +168,7 @@ func (b *Builder) plan() (t trailer, err error) {
 }
 
 // Verify reports, as a *corrupt.Error, any hash that was added to b since the
-// last Reset and that the filter in payload denies. payload is what Finish
+// last Release and that the filter in payload denies. payload is what Finish
 // appended.
 func (b *Builder) Verify(payload []byte) error {
 	r, err := Open(payload)

@@ -46,7 +46,7 @@ func TestZeroHash(t *testing.T) {
 
 // The last key of one table may be the first of the next: collapsing starts
 // anew with each.
-func TestResetForgets(t *testing.T) {
+func TestReleaseForgets(t *testing.T) {
 	b := NewBuilder(10_000, SeedFor(1))
 	for i := range uint64(hashesPerChunk + 5) {
 		b.Add(SeedFor(i))
@@ -54,16 +54,17 @@ func TestResetForgets(t *testing.T) {
 	last := SeedFor(hashesPerChunk + 4)
 	mustFinish(t, b, nil)
 
-	b.Reset(16_000, SeedFor(2))
-	if b.Keys() != 0 || b.ScratchBytes() != 0 {
-		t.Fatalf("after Reset: %d keys, %d scratch bytes", b.Keys(), b.ScratchBytes())
+	b.Release()
+	b.Choose(KindBlocked, 16_000)
+	if b.Keys() != 0 || 8*hashesPerChunk*len(b.chunks) != 0 {
+		t.Fatalf("after Release: %d keys, %d scratch bytes", b.Keys(), 8*hashesPerChunk*len(b.chunks))
 	}
 	b.Add(last)
 	b.Add(3)
 	got, _ := mustFinish(t, b, nil)
-	want, _ := filterOf(t, []uint64{last, 3}, 16_000, SeedFor(2))
+	want, _ := filterOf(t, []uint64{last, 3}, 16_000, SeedFor(1))
 	if !bytes.Equal(got, want) {
-		t.Fatal("a builder that was reset differs from a new one")
+		t.Fatal("a builder that was released differs from a new one")
 	}
 	if err := b.Verify(got); err != nil {
 		t.Fatal(err)
@@ -76,13 +77,13 @@ func TestScratchBytes(t *testing.T) {
 		for b.Keys() < []uint64{0, 1, hashesPerChunk, hashesPerChunk + 1}[i] {
 			b.Add(SeedFor(b.Keys()))
 		}
-		if got := b.ScratchBytes(); got != want*131_072 {
+		if got := 8 * hashesPerChunk * len(b.chunks); got != want*131_072 {
 			t.Errorf("%d keys: %d scratch bytes, want %d", b.Keys(), got, want*131_072)
 		}
 	}
 	b.Release()
-	if b.Keys() != 0 || b.ScratchBytes() != 0 {
-		t.Errorf("after Release: %d keys, %d scratch bytes", b.Keys(), b.ScratchBytes())
+	if b.Keys() != 0 || 8*hashesPerChunk*len(b.chunks) != 0 {
+		t.Errorf("after Release: %d keys, %d scratch bytes", b.Keys(), 8*hashesPerChunk*len(b.chunks))
 	}
 }
 

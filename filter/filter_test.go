@@ -46,9 +46,9 @@ func checkNoFalseNegatives(t *testing.T, name string, rng *rand.Rand, n uint64, 
 				name, millibits, seed, start, h, i)
 		}
 	}
-	if r.Keys() != info.Keys || r.K() != info.K || r.Kind() != info.Kind || r.Bytes() != len(payload) {
+	if r.Keys() != info.Keys || int(r.k) != info.K || r.Kind() != info.Kind || r.Bytes() != len(payload) {
 		t.Errorf("%s: reader says %d keys, %d blocks, k %d, %d bytes; builder %+v, %d bytes",
-			name, r.Keys(), r.units, r.K(), r.Bytes(), info, len(payload))
+			name, r.Keys(), r.units, int(r.k), r.Bytes(), info, len(payload))
 	}
 }
 

@@ -88,11 +88,30 @@ func (t trailer) append(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint64(dst, t.seed)
 }
 
-// limits of the trailer's fields for each kind. Zero kinds are not known.
-var limits = [...]struct{ minK, maxK, minLog2, maxLog2 uint8 }{
+// limit bounds the trailer's fields for a kind; the zero limit is that of a kind
+// which is not known.
+type limit struct{ minK, maxK, minLog2, maxLog2 uint8 }
+
+var limits = [...]limit{
 	KindBlocked:  {0, maxProbes, blockShift, blockShift},
 	KindStandard: {0, maxStandardProbes, wordShift, wordShift},
 	KindFuse:     {fuseProbes, fuseProbes, minSegmentShift, maxSegmentShift},
+}
+
+// decodeTrailer reads the fields, whatever they are, and what bounds them.
+func decodeTrailer(p []byte) (t trailer, l limit) {
+	t = trailer{
+		kind:  Kind(p[0]),
+		k:     p[1],
+		log2:  p[2],
+		units: binary.LittleEndian.Uint32(p[4:]),
+		nkeys: binary.LittleEndian.Uint64(p[8:]),
+		seed:  binary.LittleEndian.Uint64(p[16:]),
+	}
+	if int(t.kind) < len(limits) {
+		l = limits[t.kind]
+	}
+	return t, l
 }
 
 // parse splits a payload into its field, which aliases it, and its trailer.
@@ -106,19 +125,10 @@ func parse(payload []byte) (field []byte, t trailer, err error) {
 	bad := func(offset int, what string, want, got any) ([]byte, trailer, error) {
 		return nil, trailer{}, corrupt.At(int64(at+offset), what, want, got)
 	}
-	t = trailer{
-		kind:  Kind(p[0]),
-		k:     p[1],
-		log2:  p[2],
-		units: binary.LittleEndian.Uint32(p[4:]),
-		nkeys: binary.LittleEndian.Uint64(p[8:]),
-		seed:  binary.LittleEndian.Uint64(p[16:]),
-	}
-	if t.kind == KindNone || int(t.kind) >= len(limits) {
-		return bad(0, "filter kind", "1 to 3", int(t.kind))
-	}
-	l := limits[t.kind]
+	t, l := decodeTrailer(p)
 	switch {
+	case l.maxK == 0:
+		return bad(0, "filter kind", "1 to 3", int(t.kind))
 	case t.k < l.minK || t.k > l.maxK:
 		return bad(1, "filter probes", fmt.Sprintf("%d to %d", l.minK, l.maxK), int(t.k))
 	case t.log2 < l.minLog2 || t.log2 > l.maxLog2:
@@ -144,11 +154,8 @@ func PayloadBytes(tail []byte) uint64 {
 		return 0
 	}
 	p := tail[len(tail)-trailerBytes:]
-	t := trailer{kind: Kind(p[0]), log2: p[2], units: binary.LittleEndian.Uint32(p[4:])}
-	if t.kind == KindNone || int(t.kind) >= len(limits) || p[3] != flagWholeKeys {
-		return 0
-	}
-	if l := limits[t.kind]; t.log2 < l.minLog2 || t.log2 > l.maxLog2 {
+	t, l := decodeTrailer(p)
+	if l.maxK == 0 || t.log2 < l.minLog2 || t.log2 > l.maxLog2 || p[3] != flagWholeKeys {
 		return 0
 	}
 	return t.fieldBytes() + trailerBytes
@@ -177,8 +184,5 @@ func unitsFor(nkeys uint64, millibits uint32, log2 uint8) (uint32, error) {
 // thousandths of a bit: more than was asked for by what rounding up to whole
 // units gives.
 func (t trailer) actualMillibits() uint32 {
-	if t.nkeys == 0 {
-		return 0
-	}
-	return uint32(t.fieldBytes() * 8000 / t.nkeys)
+	return uint32(t.fieldBytes() * 8000 / max(1, t.nkeys))
 }

@@ -62,7 +62,10 @@ func probesFor(millibits uint32) uint8 {
 
 // fill sets the bits of hashes and returns their exclusive or. Hashes do not
 // wait for one another, so that their cache misses overlap.
-func fill(field []byte, hashes []uint64, t trailer) (xor uint64) {
+func (t trailer) fill(field []byte, hashes []uint64) (xor uint64) {
+	if t.kind == KindStandard {
+		return fillStandard(field, hashes, t)
+	}
 	k, nblocks := t.k, uint64(t.units)
 	for _, h := range hashes {
 		xor ^= h
@@ -134,7 +137,7 @@ func realisedBlockedRate(field []byte, k uint8) float64 {
 	for ones, n := range blocksWith {
 		if n > 0 {
 			// The conversion keeps architectures with a fused multiply-add from using it.
-			sum += float64(float64(n) * fillPower(ones, k))
+			sum += float64(float64(n) * fillPower(ones, blockBits, k))
 		}
 	}
 	return sum / float64(len(field)/blockBytes)
@@ -149,11 +152,11 @@ func onesIn(line *[blockBytes]byte) int {
 	return n
 }
 
-// fillPower is (ones/512)^k.
-func fillPower(ones int, k uint8) float64 {
+// fillPower is (ones/bits)^k.
+func fillPower(ones, bits int, k uint8) float64 {
 	p := 1.0
 	for range k {
-		p *= float64(ones) / blockBits
+		p *= float64(ones) / float64(bits)
 	}
 	return p
 }

@@ -2,7 +2,6 @@ package filter
 
 import (
 	"encoding/binary"
-	"math"
 	"math/bits"
 )
 
@@ -84,15 +83,5 @@ func realisedStandardRate(field []byte, k uint8) float64 {
 	for p := field; len(p) > 0; p = p[8:] {
 		ones += bits.OnesCount64(binary.LittleEndian.Uint64(p))
 	}
-	share, rate := float64(ones)/float64(8*len(field)), 1.0
-	for range k {
-		rate *= share
-	}
-	return rate
-}
-
-// standardModelRate is (1-e^(-k/b))^k for b bits per key.
-func standardModelRate(millibits uint32) float64 {
-	k := float64(standardProbesFor(millibits))
-	return math.Pow(-math.Expm1(-1000*k/float64(millibits)), k)
+	return fillPower(ones, 8*len(field), k)
 }

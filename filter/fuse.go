@@ -52,15 +52,11 @@ func buildFuse(field []byte, all chunks, t trailer) (seed, xor uint64, ok bool) 
 			return t.seed, xor, true
 		}
 		if attempt == 0 {
-			distinct := slices.Sorted(func(yield func(uint64) bool) {
-				for hashes := range all {
-					for _, h := range hashes {
-						if !yield(h) {
-							return
-						}
-					}
-				}
-			})
+			var distinct []uint64
+			for hashes := range all {
+				distinct = append(distinct, hashes...)
+			}
+			slices.Sort(distinct)
 			distinct = slices.Compact(distinct)
 			s.grow(len(distinct), len(field))
 			all = func(yield func([]uint64) bool) { yield(distinct) }

@@ -26,7 +26,8 @@ func ExpectedRate(kind Kind, millibits uint32) float64 {
 	case KindBlocked:
 		return modelRate(millibits, probesFor(millibits))
 	case KindStandard:
-		return standardModelRate(millibits)
+		k := float64(standardProbesFor(millibits))
+		return math.Pow(-math.Expm1(-1000*k/float64(millibits)), k)
 	case KindFuse:
 		return fuseRate
 	}
@@ -50,7 +51,7 @@ func modelRate(millibits uint32, k uint8) float64 {
 
 	var power, d [blockBits + 1]float64
 	for x := range power {
-		power[x] = fillPower(x, k)
+		power[x] = fillPower(x, blockBits, k)
 	}
 	d[0] = 1
 	// Loads beyond the mean plus 12 standard deviations and 40 weigh less than

@@ -149,19 +149,14 @@ func Spread(average float64, runs []float64) []float64 {
 }
 
 // SpreadAbove is Spread for a tree whose first run, the bottom, has filters of a
-// size that is given: the others share what that leaves over. If it is more
-// than the average, there is nothing to share: ok is false.
-func SpreadAbove(average float64, runs []float64, bottom float64) (bits []float64, ok bool) {
-	all := sum(runs)
-	if len(runs) == 0 || bottom > average {
-		return nil, false
+// size that is given, in bits per key: the others share what that leaves over. If
+// it is more than the average there is nothing to share, and that is Spread.
+func SpreadAbove(bottom, average float64, runs []float64) []float64 {
+	if len(runs) < 2 || bottom > average {
+		return Spread(average, runs)
 	}
-	bits = []float64{bottom}
-	if rest := all - runs[0]; rest > 0 {
-		left := (average*all - bottom*runs[0]) / rest
-		bits = append(bits, Spread(min(left, max(CapBits, average)), runs[1:])...)
-	}
-	return bits, true
+	left := (average*sum(runs) - bottom*runs[0]) / sum(runs[1:])
+	return append([]float64{bottom}, Spread(min(left, max(CapBits, average)), runs[1:])...)
 }
 
 // Budget applies a Policy to tables as they are finished. It is a value
@@ -297,9 +292,8 @@ func (b *Budget) want(tree Tree, distance int) wish {
 		// Of a table of the usual size; none if that is too small.
 		usual := tree.Keys / max(1, tree.Tables)
 		if n := FuseBytes(usual); n > 0 {
-			if above, ok := SpreadAbove(average, runs, 8*float64(n)/float64(usual)); ok {
-				w.bits = above[min(distance, len(above)-1)]
-			}
+			above := SpreadAbove(8*float64(n)/float64(usual), average, runs)
+			w.bits = above[min(distance, len(above)-1)]
 		}
 	}
 	return w

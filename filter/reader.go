@@ -48,9 +48,6 @@ func (r *Reader) Kind() Kind { return r.kind }
 // once.
 func (r *Reader) Keys() uint64 { return r.nkeys }
 
-// K returns the number of probes per hash.
-func (r *Reader) K() int { return int(r.k) }
-
 // Bytes returns the bytes of the payload that r keeps alive.
 func (r *Reader) Bytes() int {
 	if r.IsMatchAll() {

@@ -59,7 +59,7 @@ func TestInvariant22BadPayloadsMatchAll(t *testing.T) {
 
 func checkMatchAll(t *testing.T, name string, r Reader) {
 	t.Helper()
-	if !r.IsMatchAll() || r.Kind() != KindNone || r.Keys() != 0 || r.K() != 0 || r.Bytes() != 0 {
+	if !r.IsMatchAll() || r.Kind() != KindNone || r.Keys() != 0 || int(r.k) != 0 || r.Bytes() != 0 {
 		t.Errorf("%s: not match-all: %+v", name, r)
 	}
 	for _, h := range []uint64{0, 1, 1 << 63, math.MaxUint64, Hash(nil)} {
@@ -204,7 +204,7 @@ func TestProbeAgainstFormula(t *testing.T) {
 		// And what is set is what is read.
 		var got, want [blockBytes]byte
 		y := rng.Uint64()
-		fill(got[:], []uint64{y}, trailer{k: k, units: 1})
+		trailer{k: k, units: 1}.fill(got[:], []uint64{y})
 		_, w := locate(y, 0, 1)
 		for i := range int(k) {
 			p := position(w, i)
@@ -248,8 +248,8 @@ func FuzzOpen(f *testing.F) {
 		if r.IsMatchAll() || r.Bytes() != len(payload) || r.units<<r.log2+trailerBytes != uint64(len(payload)) {
 			t.Fatalf("%+v of %d bytes", r, len(payload))
 		}
-		if (r.Keys() == 0) != (r.units == 0) || (r.Keys() == 0) != (r.K() == 0) {
-			t.Fatalf("%d keys, %d blocks, %d probes", r.Keys(), r.units, r.K())
+		if (r.Keys() == 0) != (r.units == 0) || (r.Keys() == 0) != (int(r.k) == 0) {
+			t.Fatalf("%d keys, %d blocks, %d probes", r.Keys(), r.units, int(r.k))
 		}
 		again := trailer{kind: r.kind, k: r.k, log2: r.log2, units: uint32(r.units), nkeys: r.nkeys, seed: r.seed}.append(bytes.Clone(r.field))
 		if !bytes.Equal(again, payload) {

@@ -320,7 +320,7 @@ func TestEmptyFilterIsNotBelieved(t *testing.T) {
 	if err := w.Add(keys.Make([]byte("a"), 1, keys.KindPut), nil); err != nil {
 		t.Fatal(err)
 	}
-	w.filter.Reset(10_000, 1)
+	w.filter.Release()
 	m, err := w.Finish()
 	if err != nil {
 		t.Fatal(err)
@@ -349,7 +349,7 @@ func TestVerifyFindsWriterBugs(t *testing.T) {
 			w.props.UserKeys++
 			w.count(key, nil)
 		},
-		"filter":      func(w *Writer) { w.filter.Reset(10_000, 1); w.filter.Add(42) },
+		"filter":      func(w *Writer) { w.filter.Release(); w.filter.Add(42) },
 		"filter keys": func(w *Writer) { w.filter.Add(42) },
 		"entries":     func(w *Writer) { w.props.Entries++ },
 		"deletes":     func(w *Writer) { w.props.Deletes++ },
