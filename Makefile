@@ -25,9 +25,12 @@ fuzz:
 bench:
 	go test -run='^$$' -bench=. -benchmem -benchtime=$(BENCHTIME) ./...
 
-# The model test with a million operations, and a million lookups explained.
+# The model test with a million operations, a million lookups explained, and as
+# many operations with filters of each kind beside none. Then the rates of all
+# kinds of filters, for all families of keys.
 long:
-	go test -count=1 -timeout=2h -run='^(TestModel|TestExplainIsGet)$$' . -sievedb.ops=1000000
+	go test -count=1 -timeout=2h -run='^(TestModel|TestExplainIsGet|TestFiltersChangeNoAnswer)$$' . -sievedb.ops=1000000
+	go test -count=1 -timeout=2h -run='^TestRateMatrix$$' ./filter -sievedb.ops=6400
 
 # What docs/durability.md says of crashes: a store crashed before a hundred
 # thousand calls of the file system, under load before a fourth as many, and two

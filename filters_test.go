@@ -71,7 +71,7 @@ func replaceLevel(t *testing.T, db *DB, level int, sorted []uint64) {
 	out.replaces(old)
 	value := make([]byte, 84)
 	for _, k := range sorted {
-		if out.SizeBytes() >= 1<<20 {
+		if out.SizeBytes() >= 4<<20 { // tables of some 40,000 keys
 			must(t, out.end())
 		}
 		must(t, out.Add(keys.Make(binary.BigEndian.AppendUint64(nil, k), e.LastSeq, keys.KindPut), value))
@@ -91,10 +91,10 @@ func TestBudgetReadsLess(t *testing.T) {
 	if invariants.Enabled { // which makes it slow
 		counts, want = counts[1:], 1.8
 	}
-	read, predicted, memory := map[bool]uint64{}, map[bool]float64{}, map[bool]uint64{}
-	for _, uniform := range []bool{true, false} {
+	read, predicted, memory := map[string]uint64{}, map[string]float64{}, map[string]uint64{}
+	for name, policy := range map[string]filter.Policy{"uniform": {Uniform: true}, "budget": {}, "fuse": {BottomKind: filter.KindFuse}} {
 		o := Options{Durability: SyncNever, CacheBytes: -1, MemtableBytes: 16 << 10, TableBytes: 1 << 20, Compression: NoCompression}
-		o.Filters.Uniform = uniform
+		o.Filters = policy
 		db := mustOpen(t, vfs.NewMem(), "/store", o)
 		buildTree(t, db, counts...)
 		rng := newRand(4)
@@ -105,23 +105,31 @@ func TestBudgetReadsLess(t *testing.T) {
 		}
 		m := db.Metrics()
 		c := m.Total()
-		read[uniform], predicted[uniform] = c.BlocksRead, c.ExpectedFalsePositives
-		memory[uniform], _ = liveFilters(db)
+		read[name], predicted[name] = c.BlocksRead, c.ExpectedFalsePositives
+		memory[name], _ = liveFilters(db)
 		if float64(c.Probes) < 0.98*float64(lookups*len(counts)) {
-			t.Errorf("uniform %v: %d probes in %d lookups", uniform, c.Probes, lookups)
+			t.Errorf("%s: %d probes in %d lookups", name, c.Probes, lookups)
 		}
 		for i := range counts {
 			l := m.Levels[len(m.Levels)-1-i]
-			t.Logf("uniform %v: L%d %d keys, %.2f bits per key, rate %.5f", uniform, l.Level, l.Keys, l.BitsPerKey, l.PredictedRate)
+			t.Logf("%s: L%d %d keys, %.2f bits per key, rate %.5f", name, l.Level, l.Keys, l.BitsPerKey, l.PredictedRate)
 		}
-		t.Logf("uniform %v: %d lookups, %d blocks read, %.0f predicted", uniform, lookups, read[uniform], predicted[uniform])
+		t.Logf("%s: %d lookups, %d blocks read, %.0f predicted", name, lookups, read[name], predicted[name])
+		if n := kindsOf(db); (n[filter.KindFuse] > 0) != (name == "fuse") {
+			t.Errorf("%s: tables by the kind of their filter: %v", name, n)
+		}
 		must(t, db.Close())
 	}
-	if gain := float64(read[true]) / float64(read[false]); gain < want {
-		t.Errorf("%d and %d blocks: %.2f times fewer, want %v", read[true], read[false], gain, want)
+	if gain := float64(read["uniform"]) / float64(read["budget"]); gain < want {
+		t.Errorf("%d and %d blocks: %.2f times fewer, want %v", read["uniform"], read["budget"], gain, want)
 	}
-	if memory[false] > memory[true]*101/100 {
-		t.Errorf("the budget takes %d bytes, the same bits everywhere %d", memory[false], memory[true])
+	if gain := float64(read["budget"]) / float64(read["fuse"]); gain < 1.4 {
+		t.Errorf("with fuse filters at the bottom, %d blocks, with blocked ones %d: %.2f times fewer, want 1.4", read["fuse"], read["budget"], gain)
+	}
+	for _, name := range []string{"budget", "fuse"} {
+		if memory[name] > memory["uniform"]*101/100 {
+			t.Errorf("%s takes %d bytes, the same bits everywhere %d", name, memory[name], memory["uniform"])
+		}
 	}
 }
 
@@ -277,6 +285,7 @@ func TestRebuildFilters(t *testing.T) {
 		{filter.Policy{MaxTableBytes: 88}, 1, 10},
 		{filter.Policy{SkipBottom: true}, 0, 0},
 		{filter.Policy{BudgetBytes: 2000}, 1, 8},
+		{filter.Policy{Kind: filter.KindStandard}, 10, 10.2},
 	} {
 		o := tiny
 		o.Filters = test.policy
@@ -394,6 +403,9 @@ func TestFilterVerdict(t *testing.T) {
 func TestFilterPolicyIsValidated(t *testing.T) {
 	o := Options{Filters: filter.Policy{Uniform: true, FromBottom: []float64{101}}}
 	err := o.Validate()
+	if _, err := Open("/store", &Options{FS: vfs.NewMem(), Filters: filter.Policy{Kind: 9}}); !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), "filter kind(9)") {
+		t.Errorf("Open with an unknown kind: %v", err)
+	}
 	if !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), "both Uniform") || !strings.Contains(err.Error(), "FromBottom[0]") {
 		t.Errorf("Validate says %v", err)
 	}
@@ -485,110 +497,4 @@ func TestRecoveryKeepsTheBudget(t *testing.T) {
 	}
 	must(t, checkAll(db, want))
 	must(t, db.Close())
-}
-
-// TestBudgetOnANaturalTree loads keys at random, as a store is used, and takes
-// the tree as compactions happen to leave it: lookups of absent keys read fewer
-// blocks than with the same bits everywhere, as many as the filters predict.
-// How much of what Spread promises for exactly this tree is had depends on how
-// it came about, and is only logged.
-func TestBudgetOnANaturalTree(t *testing.T) {
-	o := Options{Durability: SyncNever, CacheBytes: -1, MemtableBytes: 128 << 10, TableBytes: 256 << 10, Compression: NoCompression}
-	db := mustOpen(t, vfs.NewMem(), "/store", o)
-	rng := newRand(1)
-	value := make([]byte, 100)
-	n := 150_000
-	if invariants.Enabled {
-		n /= 3
-	}
-	for range n {
-		must(t, db.Put(binary.BigEndian.AppendUint64(nil, rng.Uint64()&^1), value))
-	}
-	flushAll(t, db)
-	quiesce(db)()
-	const lookups = 50_000
-	for range lookups {
-		if ok, err := db.Has(binary.BigEndian.AppendUint64(nil, rng.Uint64()|1)); ok || err != nil {
-			t.Fatal(ok, err)
-		}
-	}
-	m := db.Metrics()
-	c := m.Total()
-	var runs []float64
-	for _, table := range m.Tables {
-		if table.Level == 0 {
-			runs = append(runs, float64(table.Keys))
-		}
-	}
-	for _, l := range m.Levels[1:] {
-		if l.Tables > 0 {
-			runs = append(runs, float64(l.Keys))
-		}
-	}
-	planned, uniform := 0.0, float64(len(runs))*filter.ExpectedRate(filter.KindBlocked, 10_000)
-	for _, bits := range filter.Spread(10, runs) {
-		planned += filter.ExpectedRate(filter.KindBlocked, uint32(1000*bits))
-	}
-	reads := c.ExpectedFalsePositives / lookups
-	t.Logf("runs of %v keys: same bits %.4f reads for each lookup, planned %.4f, predicted by the filters %.4f, measured %.4f",
-		runs, uniform, planned, reads, float64(c.BlocksRead)/lookups)
-	measured := float64(c.BlocksRead) / lookups
-	if gains := len(runs) > 1; gains && uniform/reads < 1.2 || measured < 0.8*reads || measured > 1.2*reads {
-		t.Errorf("the gain is %.2f, planned %.2f; measured %.2f of the prediction", uniform/reads, uniform/planned, measured/reads)
-	}
-	must(t, db.Close())
-}
-
-// BenchmarkFilterBudget reports the blocks that a lookup of an absent key reads
-// with the same bits everywhere and with the budget: during a random load,
-// on average over its second half, when compactions have settled, and when all
-// is compacted. The figures in docs/decisions are from -benchtime 1x.
-func BenchmarkFilterBudget(b *testing.B) {
-	for _, memtable := range []int64{64 << 10, 256 << 10, 1 << 20, 4 << 20} {
-		for _, uniform := range []bool{true, false} {
-			b.Run(fmt.Sprintf("memtable=%d/uniform=%v", memtable, uniform), func(b *testing.B) {
-				for range b.N {
-					loadAndLook(b, memtable, uniform)
-				}
-			})
-		}
-	}
-}
-
-func loadAndLook(b *testing.B, memtable int64, uniform bool) {
-	o := Options{Durability: SyncNever, CacheBytes: -1, MemtableBytes: memtable, TableBytes: max(memtable/4, 64<<10), Compression: NoCompression}
-	o.Filters.Uniform = uniform
-	db := mustOpen(b, vfs.NewMem(), "/store", o)
-	present, absent := newRand(1), newRand(2)
-	reads := func(lookups int) float64 {
-		before := totals(db).BlocksRead
-		for range lookups {
-			if ok, err := db.Has(binary.BigEndian.AppendUint64(nil, absent.Uint64()|1)); ok || err != nil {
-				b.Fatal(ok, err)
-			}
-		}
-		return float64(totals(db).BlocksRead-before) / float64(lookups)
-	}
-	const n, looks = 300_000, 100
-	value := make([]byte, 100)
-	inUse := 0.0
-	for i := range n {
-		must(b, db.Put(binary.BigEndian.AppendUint64(nil, present.Uint64()&^1), value))
-		if i >= n/2 && i%(n/2/looks) == 0 {
-			// The load is faster than any in earnest: let compactions keep up.
-			db.mu.Lock()
-			for len(db.immutables) > 0 || len(db.state.Load().L0) >= db.o.L0CompactTables {
-				db.cond.Wait()
-			}
-			db.mu.Unlock()
-			inUse += reads(1000) / looks
-		}
-	}
-	flushAll(b, db)
-	quiesce(db)()
-	b.ReportMetric(inUse, "reads/in-use")
-	b.ReportMetric(reads(50_000), "reads/at-rest")
-	compactAll(b, db)
-	b.ReportMetric(reads(50_000), "reads/compacted")
-	must(b, db.Close())
 }

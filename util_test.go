@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"testing"
 
+	"sievedb/filter"
 	"sievedb/internal/keys"
 	"sievedb/vfs"
 )
@@ -65,6 +66,8 @@ func optionSets() []optionSet {
 		with("no filters", func(o *Options) { o.DisableFilters = true }),
 		with("no filters at the bottom", func(o *Options) { o.Filters.SkipBottom = true }),
 		with("few bytes for filters", func(o *Options) { o.Filters.BudgetBytes = 2000 }),
+		with("standard filters", func(o *Options) { o.Filters.Kind = filter.KindStandard }),
+		with("fuse filters", func(o *Options) { o.Filters.BottomKind = filter.KindFuse }),
 		with("no compression", func(o *Options) { o.Compression = NoCompression }),
 		with("no cache", func(o *Options) { o.CacheBytes = -1 }),
 		with("tiny cache", func(o *Options) { o.CacheBytes = 4 << 10 }),

@@ -43,10 +43,10 @@ type Policy struct {
 	Kind Kind
 	// BottomKind is the kind of filters where nothing older lies below; zero is
 	// Kind. KindFuse takes 9 to 10 bits for each key there, of a rate of 0.39 %,
-	// and the runs above share what an average, or a budget, leaves over.
-	//
-	// A table whose fuse filter would take more than its share has a blocked
-	// one, of the wanted size; so has one of fewer than MinFuseKeys.
+	// and the runs above share what an average, or a budget, leaves over. Where
+	// lookups would read more for that, where the filter would take more than
+	// its share, and in tables of fewer than MinFuseKeys, there is a blocked
+	// filter of the wanted size instead.
 	BottomKind Kind
 }
 
@@ -70,11 +70,8 @@ func (p *Policy) Validate() error {
 	if p.MaxTableBytes < 0 {
 		problems = append(problems, fmt.Errorf("MaxTableBytes is %d, less than 0", p.MaxTableBytes))
 	}
-	if p.Kind > KindFuse {
-		problems = append(problems, fmt.Errorf("Kind is %v, which is not known", p.Kind))
-	}
-	if p.BottomKind > KindFuse {
-		problems = append(problems, fmt.Errorf("BottomKind is %v, which is not known", p.BottomKind))
+	if max(p.Kind, p.BottomKind) > KindFuse {
+		problems = append(problems, fmt.Errorf("Kind is %v and BottomKind %v: not both are known", p.Kind, p.BottomKind))
 	}
 	if p.Kind == KindFuse && !p.Uniform {
 		problems = append(problems, errors.New("Kind is fuse, of one size, without Uniform; as BottomKind it goes with any policy"))
@@ -216,7 +213,7 @@ func (b *Budget) allowance(keys uint64) int64 {
 // which are below the average, so that filters above a bottom that has shrunk
 // do not leave the bottom without.
 func (b *Budget) Size(tree Tree, keys uint64, distance int) (kind Kind, millibits uint32, charge int64) {
-	w := b.want(tree, distance)
+	w := b.want(tree, keys, distance)
 	if w.bits < 1 || keys == 0 {
 		return KindNone, 0, 0
 	}
@@ -235,7 +232,7 @@ func (b *Budget) Size(tree Tree, keys uint64, distance int) (kind Kind, millibit
 	}
 	kind = b.kindAt(distance)
 	if kind == KindFuse {
-		if n := FuseBytes(keys); n > 0 && int64(n) <= min(limit, share(keys, max(w.average, w.bits))) {
+		if n := FuseBytes(keys); w.fuse && n > 0 && int64(n) <= min(limit, share(keys, max(w.average, w.bits))) {
 			return KindFuse, fit(keys, millibits, int64(n)), b.Charge(keys, n)
 		}
 		kind = KindBlocked
@@ -261,42 +258,55 @@ type wish struct {
 	bits    float64
 	least   float64 // what the run with the least gets
 	average float64 // of the tree, or zero if the policy has none
+	fuse    bool    // a KindFuse at the bottom is worth it
 }
 
-func (b *Budget) want(tree Tree, distance int) wish {
+func (b *Budget) want(tree Tree, keys uint64, distance int) wish {
 	if b.SkipBottom && distance == 0 {
 		return wish{}
 	}
 	if n := len(b.FromBottom); n > 0 {
-		return wish{bits: b.FromBottom[min(distance, n-1)]}
+		return wish{bits: b.FromBottom[min(distance, n-1)], fuse: true}
 	}
 	runs := tree.Runs
-	keys := float64(tree.Keys)
+	all := float64(tree.Keys)
 	if b.SkipBottom && len(runs) > 1 {
-		all := sum(runs)
+		all *= sum(runs[1:]) / sum(runs)
 		runs, distance = runs[1:], distance-1
-		keys *= sum(runs) / all
 	}
 	average := b.AverageBits
 	if b.BudgetBytes > 0 {
 		const overhead = trailerBytes + blockBytes // of a table, with rounding up
-		average = max(0, 8*(float64(b.BudgetBytes)-overhead*float64(tree.Tables))/max(1, keys))
+		average = max(0, 8*(float64(b.BudgetBytes)-overhead*float64(tree.Tables))/max(1, all))
 		average = min(average, MaxMillibits/1000, CapBits)
 	}
 	if b.Uniform {
-		return wish{average, average, average}
+		return wish{average, average, average, true}
 	}
 	spread := Spread(average, runs)
-	w := wish{spread[min(distance, len(spread)-1)], slices.Min(spread), average}
-	if distance > 0 && !b.SkipBottom && b.kindAt(0) == KindFuse {
-		// Of a table of the usual size; none if that is too small.
-		usual := tree.Keys / max(1, tree.Tables)
-		if n := FuseBytes(usual); n > 0 {
-			above := SpreadAbove(8*float64(n)/float64(usual), average, runs)
+	w := wish{bits: spread[min(distance, len(spread)-1)], least: slices.Min(spread), average: average}
+	if b.BottomKind == KindFuse {
+		if distance > 0 { // the bottom's tables are of the usual size
+			keys = tree.Keys / max(1, tree.Tables)
+		}
+		bottom := 8 * float64(FuseBytes(keys)) / float64(max(1, keys))
+		above := SpreadAbove(bottom, average, runs)
+		w.fuse = bottom > 0 && bottom <= average && fuseRate+roughReads(above[1:]) < roughReads(spread)
+		if w.fuse && distance > 0 {
 			w.bits = above[min(distance, len(above)-1)]
 		}
 	}
 	return w
+}
+
+// roughReads is about what the lookup of an absent key reads in runs that have so
+// many bits per key, or none: the sum of the rates of blocked filters, within
+// 5 % for what CapBits allows. ExpectedRate would take too long.
+func roughReads(bits []float64) (rates float64) {
+	for _, b := range bits {
+		rates += math.Exp(0.1655*math.Pow(b/10, 2.7) - b*math.Ln2*math.Ln2)
+	}
+	return rates
 }
 
 // fit returns millibits, or as much of it as makes a filter of at most limit

@@ -127,18 +127,23 @@ func TestSpreadBounds(t *testing.T) {
 func TestPolicyValidate(t *testing.T) {
 	for _, good := range []Policy{
 		{}, {Uniform: true}, {FromBottom: []float64{0, 1, 100}}, {BudgetBytes: 1, SkipBottom: true, MaxTableBytes: 1},
+		{Kind: KindStandard, BottomKind: KindFuse}, {Uniform: true, Kind: KindFuse}, {FromBottom: []float64{10}, BottomKind: KindFuse},
 	} {
 		if err := good.Validate(); err != nil {
 			t.Errorf("%+v: %v", good, err)
 		}
 	}
 	for want, bad := range map[string]Policy{
-		"both Uniform":  {Uniform: true, FromBottom: []float64{1}},
-		"FromBottom[1]": {FromBottom: []float64{1, 101}},
-		"FromBottom[0]": {FromBottom: []float64{math.NaN()}},
-		"is empty":      {FromBottom: []float64{}},
-		"BudgetBytes":   {BudgetBytes: -1},
-		"MaxTableBytes": {MaxTableBytes: -1},
+		"both Uniform":      {Uniform: true, FromBottom: []float64{1}},
+		"FromBottom[1]":     {FromBottom: []float64{1, 101}},
+		"FromBottom[0]":     {FromBottom: []float64{math.NaN()}},
+		"is empty":          {FromBottom: []float64{}},
+		"BudgetBytes":       {BudgetBytes: -1},
+		"MaxTableBytes":     {MaxTableBytes: -1},
+		"filter kind(4)":    {Kind: KindFuse + 1},
+		"filter kind(9)":    {BottomKind: 9},
+		"without Uniform":   {Kind: KindFuse},
+		"SkipBottom leaves": {SkipBottom: true, BottomKind: KindFuse},
 	} {
 		if err := bad.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", bad, err, want)
@@ -189,14 +194,83 @@ func TestSize(t *testing.T) {
 	}
 }
 
+// TestSizeOfKinds takes each rule about kinds through a table that it is about.
+func TestSizeOfKinds(t *testing.T) {
+	tree := Tree{Runs: []float64{1000, 100, 10, 1}, Keys: 11_110_000, Tables: 100}
+	below := Policy{BottomKind: KindFuse}
+	one := func(tree *Tree) { tree.Runs = tree.Runs[:1] }
+	fuse := FuseBytes(100_000)
+	for _, test := range []struct {
+		name     string
+		b        Budget
+		keys     uint64
+		distance int
+		change   func(*Tree)
+		kind     Kind
+		want     uint32
+	}{
+		{"standard", Budget{Policy{Kind: KindStandard}, 10}, 1000, 0, nil, KindStandard, 9473},
+		{"fuse at the bottom", Budget{below, 10}, 100_000, 0, nil, KindFuse, 9473},
+		{"blocked above, of what is left", Budget{below, 10}, 100_000, 1, nil, KindBlocked, 14_566},
+		{"standard above", Budget{Policy{Kind: KindStandard, BottomKind: KindFuse}, 10}, 100_000, 1, nil, KindStandard, 14_566},
+		{"too few keys", Budget{below, 10}, MinFuseKeys - 1, 0, nil, KindBlocked, 9473},
+		{"more than its share", Budget{below, 9}, 100_000, 0, nil, KindBlocked, 8470},
+		{"worse than so many bits in one run", Budget{below, 16}, 100_000, 0, one, KindBlocked, 16_000},
+		{"tables above of fewer keys", Budget{below, 10}, 100_000, 1, func(tree *Tree) { tree.Tables = 2000 }, KindBlocked, 14_265},
+		{"overspent, and takes less than the average", Budget{below, 10}, 100_000, 0, func(tree *Tree) { tree.Spent = 1e7 }, KindFuse, 9473},
+		{"uniform", Budget{Policy{Uniform: true, Kind: KindFuse}, 16}, 100_000, 3, nil, KindFuse, 9502}, // as many as fit into its bytes
+		{"from bottom", Budget{Policy{FromBottom: []float64{10, 16}, BottomKind: KindFuse}, 1}, 100_000, 0, nil, KindFuse, 9502},
+		{"from bottom, too few bits", Budget{Policy{FromBottom: []float64{9, 16}, BottomKind: KindFuse}, 1}, 100_000, 0, nil, KindBlocked, 9000},
+		{"from bottom, above", Budget{Policy{FromBottom: []float64{10, 16}, BottomKind: KindFuse}, 1}, 100_000, 1, nil, KindBlocked, 16_000},
+		{"table cap", Budget{Policy{BottomKind: KindFuse, MaxTableBytes: int64(fuse) - 1}, 10}, 100_000, 0, nil, KindBlocked, 9473},
+		{"bytes", Budget{Policy{BottomKind: KindFuse, BudgetBytes: 14_000_000}, 1}, 100_000, 0, nil, KindFuse, 9502},
+		{"bytes, spent but for too little", Budget{Policy{BottomKind: KindFuse, BudgetBytes: 14_000_000}, 1}, 100_000, 0,
+			func(tree *Tree) { tree.Spent = 14_000_000 - int64(fuse) + 1 }, KindBlocked, 9502},
+	} {
+		tree := tree
+		if test.change != nil {
+			test.change(&tree)
+		}
+		kind, millibits, charge := test.b.Size(tree, test.keys, test.distance)
+		if kind != test.kind || math.Abs(float64(millibits)-float64(test.want)) > 10 {
+			t.Errorf("%s: %v of %d, want %v of %d", test.name, kind, millibits, test.kind, test.want)
+		}
+		if kind == KindFuse && charge != test.b.Charge(test.keys, fuse) {
+			t.Errorf("%s: charged %d for %d bytes", test.name, charge, fuse)
+		}
+	}
+}
+
+// TestRoughReads holds the formula against the exact model, and SpreadAbove
+// against what it is to keep.
+func TestRoughReads(t *testing.T) {
+	for bits := 1.0; bits <= CapBits; bits += 0.5 {
+		exact := ExpectedRate(KindBlocked, uint32(1000*bits))
+		if got := roughReads([]float64{bits, 0}) - 1; !within(got, exact, 0.05) {
+			t.Errorf("%v bits: %.6f, exactly %.6f", bits, got, exact)
+		}
+	}
+	for _, average := range []float64{9.5, 10, 11} {
+		bits := SpreadAbove(9.1, average, fourLevels)
+		if got := mean(bits, fourLevels); bits[0] != 9.1 || got > average+1e-9 || got < average-1e-9 && bits[1] < CapBits {
+			t.Errorf("%v: %v, average %v", average, bits, got)
+		}
+	}
+	if got, want := SpreadAbove(9.1, 9, fourLevels), Spread(9, fourLevels); !slices.Equal(got, want) {
+		t.Errorf("a bottom above the average: %v, want %v", got, want)
+	}
+}
+
 // TestLedger gives random tables one after the other what Size says, replaces
 // some, and changes the budget: the sum of what filters take never exceeds it,
 // and never grows while it does because the budget was lowered.
 func TestLedger(t *testing.T) {
 	rng := newRand(t)
 	type table struct{ keys, bytes uint64 }
+	built := map[Kind]int{}
 	for range 200 {
 		b := Budget{Policy{BudgetBytes: rng.Int64N(200_000), Uniform: rng.IntN(4) == 0}, 10}
+		b.Kind, b.BottomKind = Kind(rng.IntN(3)), Kind(rng.IntN(4))
 		var tables []table
 		var spent int64
 		for range 100 {
@@ -204,6 +278,9 @@ func TestLedger(t *testing.T) {
 				b.BudgetBytes = rng.Int64N(200_000)
 			}
 			keys := uint64(math.Exp(rng.Float64() * 9))
+			if rng.IntN(20) == 0 {
+				keys += MinFuseKeys
+			}
 			var replaced int64
 			if len(tables) > 0 && rng.IntN(2) == 0 {
 				i := rng.IntN(len(tables))
@@ -214,11 +291,17 @@ func TestLedger(t *testing.T) {
 			for _, t := range tables {
 				tree.Keys += t.keys
 			}
-			_, millibits, charge := b.Size(tree, keys, rng.IntN(4))
+			kind, millibits, charge := b.Size(tree, keys, rng.IntN(4))
 			new := table{keys: keys}
 			if millibits > 0 {
-				_, info := filterOf(t, randomHashes(rng, int(keys)), millibits, 1)
+				builder := builderOf(kind, millibits, 1, randomHashes(rng, int(keys)))
+				_, info := mustFinish(t, builder, nil)
+				builder.Release()
 				new.bytes = info.Bytes
+				if info.Kind != kind {
+					t.Fatalf("%v became %v", kind, info.Kind)
+				}
+				built[kind]++
 			}
 			if got := b.Charge(keys, new.bytes); got != charge {
 				t.Fatalf("%d keys at %d: charged %d, takes %d", keys, millibits, charge, got)
@@ -229,6 +312,11 @@ func TestLedger(t *testing.T) {
 				t.Fatalf("%d bytes of %d, before %d", spent, b.BudgetBytes, before)
 			}
 			tables = append(tables, new)
+		}
+	}
+	for _, kind := range kinds {
+		if built[kind] < 5 {
+			t.Errorf("%d %v filters: not what this is about", built[kind], kind)
 		}
 	}
 }
