@@ -20,23 +20,34 @@ import (
 	"sievedb/cmd/kvbench/internal/page"
 	"sievedb/cmd/kvbench/internal/report"
 	"sievedb/cmd/kvbench/internal/results"
+	"sievedb/filter"
 )
 
 func (a *app) sweepCommand() *cobra.Command {
 	var s experiment.SweepConfig
 	var policies bool
+	var kinds []string
 	cmd := &cobra.Command{
 		Use:   "sweep",
 		Short: "Measure the false-positive rate at each filter size, beside theory",
 		Long: `sweep stores the keys once for each filter size, as one run in memory, looks up
-absent keys, and compares the false positives with theory. Then it compares the
-two ways to spend the same memory in a tree of several levels.`,
-		Args: noArgs,
+absent keys, and compares the false positives with theory, for each kind of
+filter that is asked for. Then it compares the ways to spend the same memory in
+a tree of several levels.`,
+		Example: "  kvbench sweep --kind blocked,standard,fuse",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.preset(cmd.Flags())
 			a.scale(cmd.Flags(), "tree-keys", &s.TreeKeys)
 			if err := a.validate(cmd.Flags()); err != nil {
 				return err
+			}
+			for _, name := range kinds {
+				kind, ok := report.KindNamed(name)
+				if !ok || kind == filter.KindNone {
+					return usagef("--kind %s: it must be blocked, standard or fuse", name)
+				}
+				s.Kinds = append(s.Kinds, kind)
 			}
 			for _, bits := range append(append([]float64{}, s.Bits...), s.TreeBits...) {
 				if bits != 0 && !(bits >= 1 && bits <= 100) {
@@ -72,6 +83,7 @@ two ways to spend the same memory in a tree of several levels.`,
 		all[i] = float64(i)
 	}
 	f.Float64SliceVar(&s.Bits, "bits", all, "filter sizes, in bits per key; 0 is no filter")
+	f.StringSliceVar(&kinds, "kind", []string{"blocked"}, "kinds of filters: blocked, standard, fuse, the last of one size, for 10,000 keys and more")
 	f.Float64SliceVar(&s.TreeBits, "tree-bits", []float64{4, 7, 10, 13}, "averages at which the policies are compared")
 	f.BoolVar(&policies, "policies", true, "compare policies, too")
 	f.IntVar(&s.TreeKeys, "tree-keys", 100_000, "number of keys in the tree for that, unless --keys gives them")

@@ -21,7 +21,8 @@ func (a *app) planCommand() *cobra.Command {
 		Long: `plan spreads filter memory over a tree of so many keys, each level a tenth of
 the next, with four runs in level 0, and prints the rates that theory gives and
 the disk reads of a lookup of an absent key that follow, with the same bits in
-each level and with the spread that avoids the most.`,
+each level, with the spread that avoids the most, and with a fuse filter at the
+bottom (Policy.BottomKind) and what it leaves over spread above.`,
 		Example: "  kvbench plan --keys-count 50000000 --budget-bytes 33554432",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,15 +71,27 @@ func planRuns() (names []string, shares []float64) {
 func writePlan(w io.Writer, keys int, average float64) error {
 	names, shares := planRuns()
 	spread := filter.Spread(average, shares)
+	// A table of half a million keys is one of 64 MiB with values of 100 bytes.
+	table := uint64(min(shares[0]*float64(keys), 500_000))
+	fuse, built := spread, false
+	if n := filter.FuseBytes(table); n > 0 {
+		bottom := 8 * float64(n) / float64(table)
+		fuse, built = filter.SpreadAbove(bottom, average, shares), bottom <= average
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s keys, %.2f bits per key on average: %s of filters.\n\n", document.Group(uint64(keys)), average,
 		document.Size(uint64(average*float64(keys)/8)))
-	fmt.Fprintf(&b, "run         keys   uniform bits      rate    spread bits      rate\n")
-	var uniformReads, spreadReads float64
+	fmt.Fprintf(&b, "run         keys   uniform bits      rate    spread bits      rate    fuse bits      rate\n")
+	var uniformReads, spreadReads, fuseReads float64
 	for i := range shares {
 		u, s := rateOf(average), rateOf(spread[i])
 		uniformReads, spreadReads = uniformReads+u, spreadReads+s
-		fmt.Fprintf(&b, "%-4s %11s   %12.2f %8.4f %%   %11.2f %8.4f %%\n", names[i], document.Group(uint64(shares[i]*float64(keys))), average, 100*u, spread[i], 100*s)
+		f := rateOf(fuse[i])
+		if i == 0 && built {
+			f = filter.ExpectedRate(filter.KindFuse, 0)
+		}
+		fuseReads += f
+		fmt.Fprintf(&b, "%-4s %11s   %12.2f %8.4f %%   %11.2f %8.4f %%   %9.2f %8.4f %%\n", names[i], document.Group(uint64(shares[i]*float64(keys))), average, 100*u, spread[i], 100*s, fuse[i], 100*f)
 	}
 	fmt.Fprintf(&b, "\nReads of an absent key that every run may hold: %.4f uniform, %.4f spread, %d without filters.\n", uniformReads, spreadReads, len(shares))
 	switch {
@@ -86,6 +99,11 @@ func writePlan(w io.Writer, keys int, average float64) error {
 		b.WriteString("Filters DO NOT PAY much at this size: more than half of the reads remain.\n")
 	case uniformReads > 0:
 		fmt.Fprintf(&b, "The spread avoids %.1f %% of the reads that remain with uniform bits.\n", 100*(1-spreadReads/uniformReads))
+		if built && fuseReads < spreadReads {
+			fmt.Fprintf(&b, "A fuse filter at the bottom leaves %.4f: %.1f %% fewer than the spread.\n", fuseReads, 100*(1-fuseReads/spreadReads))
+		} else {
+			b.WriteString("A fuse filter at the bottom would not leave fewer.\n")
+		}
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("writing the plan: %w", err)

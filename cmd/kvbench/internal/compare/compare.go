@@ -73,7 +73,7 @@ func lookupFigures(r *report.Lookups) (f []figure) {
 
 func sweepFigures(s *report.Sweep) (f []figure) {
 	for _, p := range s.Points {
-		f = append(f, count(fmt.Sprintf("false positives at %v bits", p.Bits), p.Asked, float64(p.FalsePositives)))
+		f = append(f, count("false positives at "+p.Name(), p.Asked, float64(p.FalsePositives)))
 	}
 	for _, p := range s.Policies {
 		f = append(f, count(fmt.Sprintf("blocks fetched, %s at %v bits", p.Policy, p.Bits), uint64(max(p.Lookups, 0)), float64(p.BlocksFetched)))

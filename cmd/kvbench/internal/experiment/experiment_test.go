@@ -21,6 +21,7 @@ import (
 	"sievedb/cmd/kvbench/internal/meter"
 	"sievedb/cmd/kvbench/internal/report"
 	"sievedb/cmd/kvbench/internal/workload"
+	"sievedb/filter"
 	"sievedb/vfs"
 )
 
@@ -264,20 +265,27 @@ func TestOpsCheckAnswers(t *testing.T) {
 func TestSweep(t *testing.T) {
 	c := small(t)
 	c.KeysCount, c.Lookups = 20_000, 20_000
-	s := &SweepConfig{Bits: []float64{0, 1, 2.5, 6, 10, 14}, TreeBits: []float64{10}, TreeKeys: 50_000}
+	s := &SweepConfig{Kinds: []filter.Kind{filter.KindBlocked, filter.KindStandard, filter.KindFuse},
+		Bits: []float64{0, 1, 2.5, 6, 10, 14}, TreeBits: []float64{10}, TreeKeys: 50_000}
 	run, err := Sweep(t.Context(), c, s, silent)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !run.OK || len(run.Points) != 6 || run.Points[0].MeasuredRate != 1 || run.Points[4].Probes == 0 {
+	if !run.OK || len(run.Points) != 6+5+1 || run.Points[0].MeasuredRate != 1 || run.Points[4].Probes == 0 {
 		t.Errorf("%+v", run)
 	}
 	for _, p := range run.Points[1:] {
+		if p.Kind == "fuse" {
+			if p.BitsPerKey < 9 || p.BitsPerKey > p.Bits || p.Probes != 3 {
+				t.Errorf("%+v", p)
+			}
+			continue
+		}
 		if p.BitsPerKey < p.Bits || p.BitsPerKey > p.Bits+0.1 || p.Asked != 19_999 {
 			t.Errorf("%v bits: built %v, %d asked", p.Bits, p.BitsPerKey, p.Asked)
 		}
 	}
-	if len(run.Policies) != 2 || run.Policies[1].FetchedPerKey >= run.Policies[0].FetchedPerKey {
+	if len(run.Policies) != 3 || run.Policies[2].FetchedPerKey >= run.Policies[1].FetchedPerKey || run.Policies[1].FetchedPerKey >= run.Policies[0].FetchedPerKey {
 		t.Errorf("a budget is no better than uniform bits: %+v", run.Policies)
 	}
 	s.TreeBits = nil
@@ -308,7 +316,7 @@ func (c *cancelAfter) Err() error {
 // What was measured until an interruption is returned with it.
 func TestInterrupted(t *testing.T) {
 	c := small(t)
-	s := &SweepConfig{Bits: []float64{10, 12, 14}}
+	s := &SweepConfig{Kinds: []filter.Kind{filter.KindBlocked}, Bits: []float64{10, 12, 14}}
 	c.KeysCount, c.Lookups = 2000, 1000
 	sweep, err := Sweep(&cancelAfter{t.Context(), "sweep.go", 5}, c, s, silent)
 	if !errors.Is(err, context.Canceled) || sweep == nil || len(sweep.Points) != 1 || !sweep.Interrupted {

@@ -17,9 +17,10 @@ import (
 // SweepConfig is what a sweep needs beside Config, of which it uses the keys,
 // Lookups and Seed.
 type SweepConfig struct {
-	Bits     []float64 // bits per key; zero is no filter
-	TreeBits []float64 // averages at which policies are compared
-	TreeKeys int       // of numbered keys, in the tree for that
+	Kinds    []filter.Kind // of filters
+	Bits     []float64     // bits per key; zero is no filter
+	TreeBits []float64     // averages at which policies are compared
+	TreeKeys int           // of numbered keys, in the tree for that
 }
 
 // Sweep measures the false-positive rate at each filter size in a store that is
@@ -36,11 +37,12 @@ func Sweep(ctx context.Context, c *Config, s *SweepConfig, m *meter.Meter) (*rep
 	if run.Setup.Lookups == 0 {
 		return nil, fmt.Errorf("of %s, no absent key lies between the stored ones", keys.Name)
 	}
-	p := m.Phase("filter sizes", int64(len(s.Bits)))
-	for _, bits := range s.Bits {
-		point, err2 := sweepPoint(ctx, keys, bits, run.Setup.Lookups)
+	asked := s.points()
+	p := m.Phase("filter sizes", int64(len(asked)))
+	for _, x := range asked {
+		point, err2 := sweepPoint(ctx, keys, x.kind, x.bits, run.Setup.Lookups)
 		if err2 != nil {
-			err = fmt.Errorf("%v bits: %w", bits, err2)
+			err = fmt.Errorf("%v bits, %v: %w", x.bits, x.kind, err2)
 			break
 		}
 		run.Points = append(run.Points, point)
@@ -54,7 +56,7 @@ func Sweep(ctx context.Context, c *Config, s *SweepConfig, m *meter.Meter) (*rep
 			keys = workload.Numbered(s.TreeKeys, c.Seed)
 		}
 		run.Setup.TreeKeys = keys.Stored
-		run.Policies, err = tree.policies(ctx, s.TreeBits, keys, m)
+		run.Policies, err = tree.policies(ctx, s, keys, m)
 	}
 	if err != nil && (ctx.Err() == nil || len(run.Points) == 0) {
 		return nil, err
@@ -64,11 +66,45 @@ func Sweep(ctx context.Context, c *Config, s *SweepConfig, m *meter.Meter) (*rep
 	return run, err
 }
 
+// asked is a filter to build.
+type asked struct {
+	kind filter.Kind
+	bits float64
+}
+
+// fuseBits leave room for a fuse filter, which has one size.
+const fuseBits = 11
+
+// points are the filters of a sweep. No filter comes once, and a fuse filter.
+func (s *SweepConfig) points() (all []asked) {
+	for i, kind := range s.Kinds {
+		if kind == filter.KindFuse {
+			all = append(all, asked{kind, fuseBits})
+			continue
+		}
+		for _, bits := range s.Bits {
+			if bits > 0 || i == 0 {
+				all = append(all, asked{kind, bits})
+			}
+		}
+	}
+	return all
+}
+
+func (s *SweepConfig) has(kind filter.Kind) bool {
+	for _, k := range s.Kinds {
+		if k == kind {
+			return true
+		}
+	}
+	return false
+}
+
 // sweepPoint stores all keys as one table and looks up absent ones.
-func sweepPoint(ctx context.Context, keys *workload.Keys, bits float64, n int) (point report.Point, err error) {
+func sweepPoint(ctx context.Context, keys *workload.Keys, kind filter.Kind, bits float64, n int) (point report.Point, err error) {
 	point.Bits = bits
 	o := &sievedb.Options{
-		FS: vfs.NewMem(), Durability: sievedb.SyncNever, Filters: filter.Policy{Uniform: true},
+		FS: vfs.NewMem(), Durability: sievedb.SyncNever, Filters: filter.Policy{Uniform: true, Kind: kind},
 		FilterBitsPerKey: bits, DisableFilters: bits == 0,
 		// All keys fit in the memtable, whose tree and index take some more.
 		MemtableBytes: min(16<<20+3*keys.KeyBytes+256*int64(keys.Stored), 4<<30),
@@ -85,6 +121,7 @@ func sweepPoint(ctx context.Context, keys *workload.Keys, bits float64, n int) (
 			return fmt.Errorf("the keys make %d tables, not one; use fewer", len(m.Tables))
 		}
 		t := &m.Tables[0]
+		point.Kind = t.FilterKind.String()
 		point.BitsPerKey, point.Probes, point.FilterBytes = t.BitsPerKey, t.Probes, t.FilterBytes
 		point.Asked = t.Filter.Negatives + t.Filter.FalsePositives + t.Filter.Unfiltered
 		point.FalsePositives = t.Filter.FalsePositives + t.Filter.Unfiltered
@@ -133,14 +170,22 @@ func askAbsent(ctx context.Context, db *sievedb.DB, keys *workload.Keys, n int) 
 }
 
 // policies loads the same tree for each policy and average.
-func (c *Config) policies(ctx context.Context, averages []float64, keys *workload.Keys, m *meter.Meter) (points []report.PolicyPoint, err error) {
+func (c *Config) policies(ctx context.Context, s *SweepConfig, keys *workload.Keys, m *meter.Meter) (points []report.PolicyPoint, err error) {
 	for _, x := range []struct {
 		name   string
 		policy filter.Policy
-	}{{"uniform", filter.Policy{Uniform: true}}, {"budget", filter.Policy{}}} {
-		for _, bits := range averages {
+	}{{"uniform", filter.Policy{Uniform: true}}, {"budget", filter.Policy{}}, {"fuse", filter.Policy{BottomKind: filter.KindFuse}}} {
+		fuse := x.policy.BottomKind == filter.KindFuse
+		if fuse && !s.has(filter.KindFuse) {
+			continue
+		}
+		for _, bits := range s.TreeBits {
 			o := c.storeOptions(keys)
 			o.MustExist, o.FS = false, vfs.NewMem()
+			if fuse { // takes tables of many keys
+				entry := keys.KeyBytes/int64(max(keys.Stored, 1)) + int64(c.ValueBytes+loader.EntryOverhead)
+				o.TableBytes = max(o.TableBytes, 4*filter.MinFuseKeys*entry)
+			}
 			o.FilterBitsPerKey, o.Filters = bits, x.policy
 			w := loader.NewWatcher()
 			err := withStore(sievedb.Open, "/tree", loader.Options(o, w), func(db *sievedb.DB) error {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 
 	"sievedb/cmd/kvbench/internal/chart"
 	"sievedb/cmd/kvbench/internal/document"
@@ -61,13 +62,14 @@ func readBars(r *report.Lookups) (template.HTML, error) {
 	return chart.Bars("Disk reads without and with filters", r.Headline(), bars)
 }
 
-// theory is the line of the exact model between two numbers of bits per key.
-func theory(from, to float64) chart.Series {
-	s := chart.Series{Name: "theory", Class: 3, Line: true}
+// theory is the line of the exact model of a kind of filter between two numbers
+// of bits per key.
+func theory(kind filter.Kind, from, to float64) chart.Series {
+	s := chart.Series{Name: "theory, " + kind.String(), Class: 3, Line: true}
 	const steps = 40
 	for i := range steps + 1 {
 		bits := from + (to-from)*float64(i)/steps
-		s.Points = append(s.Points, chart.Point{X: bits, Y: 100 * filter.ExpectedRate(filter.KindBlocked, uint32(1000*bits))})
+		s.Points = append(s.Points, chart.Point{X: bits, Y: 100 * filter.ExpectedRate(kind, uint32(1000*bits))})
 	}
 	return s
 }
@@ -90,7 +92,7 @@ func levelRates(r *report.Lookups) (template.HTML, error) {
 		Title: "False-positive rate against bits per key", About: "The measured rate of each level beside theory.",
 		X:      chart.Axis{Label: "bits per key", Min: from, Max: to},
 		Y:      chart.Axis{Label: "false-positive rate", Log: true, Unit: " %"},
-		Series: []chart.Series{theory(from, to), dots},
+		Series: []chart.Series{theory(filter.KindBlocked, from, to), dots},
 	}).SVG()
 }
 
@@ -170,10 +172,10 @@ func sweep(r *report.Sweep) (s section, err error) {
 	s.Title = "Theory and measurement"
 	s.Tiles = []tile{{fmt.Sprintf("%d of %d", r.Inside, len(r.Points)), "filter sizes agree with theory"}}
 	s.add(&err, "False-positive rate against bits per key",
-		fmt.Sprintf("The line is theory. Dots: measured, one run of keys for each; the intervals are %.0f %% for all points together.", r.ConfidencePercent),
+		fmt.Sprintf("The lines are theory, one for each kind of filter. Dots: measured, one run of keys for each; the intervals are %.0f %% for all points together.", r.ConfidencePercent),
 		func() (template.HTML, error) { return sweepRates(r) })
 	if len(r.Policies) > 0 {
-		s.add(&err, "The same memory, spent in two ways",
+		s.add(&err, "The same memory, spent in different ways",
 			"Blocks that the lookup of an absent key fetches, in a tree of several levels. Rings: predicted.",
 			func() (template.HTML, error) { return policies(r) })
 	}
@@ -184,16 +186,26 @@ func sweepRates(r *report.Sweep) (template.HTML, error) {
 	dots := chart.Series{Name: "measured", Class: 1, Dots: true}
 	outside := chart.Series{Class: 2, Dots: true}
 	last := 2.0
+	var kinds []filter.Kind
 	for _, p := range r.Points {
+		if kind, _ := report.KindNamed(p.Kind); kind != filter.KindNone && !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
 		at := chart.Point{X: p.BitsPerKey, Y: 100 * p.MeasuredRate, Low: 100 * p.Low, High: 100 * p.High,
-			Note: fmt.Sprintf("%v bits asked: measured %.4g %%, theory %.4g %%", p.Bits, 100*p.MeasuredRate, 100*p.TheoryRate)}
+			Note: fmt.Sprintf("%v bits asked, %s: measured %.4g %%, theory %.4g %%", p.Bits, p.Kind, 100*p.MeasuredRate, 100*p.TheoryRate)}
 		if last = max(last, p.BitsPerKey); p.Inside {
 			dots.Points = append(dots.Points, at)
 		} else {
 			outside.Points = append(outside.Points, at)
 		}
 	}
-	series := []chart.Series{theory(1, min(last, 100)), dots}
+	var series []chart.Series
+	for i, kind := range kinds {
+		line := theory(kind, 1, min(last, 100))
+		line.Class = 3 + i%2
+		series = append(series, line)
+	}
+	series = append(series, dots)
 	if len(outside.Points) > 0 {
 		outside.Name = "outside"
 		series = append(series, outside)

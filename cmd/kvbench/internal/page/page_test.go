@@ -55,7 +55,7 @@ func TestPage(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Disk reads without and with filters", "False-positive rate against bits per key", "Level by level: predicted and measured",
-		"The tree", "How long lookups take", "The same memory, spent in two ways", "How long operations take", "Amplification over time",
+		"The tree", "How long lookups take", "The same memory, spent in different ways", "How long operations take", "Amplification over time",
 		"prefers-color-scheme:dark", "@media print", "Filters avoided 99.00 %", "LOST: 2 acknowledged batches",
 		"Times as long as sievedb, tuned alike", "Times as long as sievedb, out of the box", "other is FASTER",
 	} {

@@ -55,7 +55,7 @@ func (r *Lookups) Benchmarks() (lines []Benchmark) {
 // Benchmarks implements Run.
 func (s *Sweep) Benchmarks() (lines []Benchmark) {
 	for _, p := range s.Points {
-		lines = append(lines, Benchmark{fmt.Sprintf("FalsePositiveRate/bits=%v", p.Bits), p.Asked,
+		lines = append(lines, Benchmark{fmt.Sprintf("FalsePositiveRate/kind=%s/bits=%v", p.Kind, p.Bits), p.Asked,
 			[]BenchValue{{p.MeasuredRate, "falsepositives/op"}, {p.TheoryRate, "theory/op"}}})
 	}
 	for _, p := range s.Policies {

@@ -72,9 +72,10 @@ func fixedSweep() *Sweep {
 	s := &Sweep{
 		Setup: SweepSetup{Workload: "numbered", Seed: 42, Keys: 1000, Lookups: 10_000, TreeKeys: 500, Machine: machine},
 		Points: []Point{
-			{Bits: 0, Asked: 10_000, FalsePositives: 10_000, BuiltRate: 1},
-			{Bits: 10, BitsPerKey: 10.01, Probes: 6, FilterBytes: 1280, Asked: 10_000, FalsePositives: 97, BuiltRate: 0.0096},
-			{Bits: 12, BitsPerKey: 12, Probes: 8, FilterBytes: 1536, Asked: 10_000, FalsePositives: 200, BuiltRate: 0.0041},
+			{Kind: "none", Asked: 10_000, FalsePositives: 10_000, BuiltRate: 1},
+			{Kind: "blocked", Bits: 10, BitsPerKey: 10.01, Probes: 6, FilterBytes: 1280, Asked: 10_000, FalsePositives: 97, BuiltRate: 0.0096},
+			{Kind: "blocked", Bits: 12, BitsPerKey: 12, Probes: 8, FilterBytes: 1536, Asked: 10_000, FalsePositives: 200, BuiltRate: 0.0041},
+			{Kind: "fuse", Bits: 11, BitsPerKey: 9.1, Probes: 3, FilterBytes: 1165, Asked: 10_000, FalsePositives: 40, BuiltRate: 1.0 / 256},
 		},
 		Policies: []PolicyPoint{{Policy: "uniform", Bits: 10, BitsPerKey: 10.1, FilterBytes: 640, Lookups: 10_000,
 			Expected: 190, BlocksFetched: 200, FetchedPerKey: 0.02, ExpectedPerKey: 0.019}},

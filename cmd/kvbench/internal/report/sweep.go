@@ -39,6 +39,7 @@ type SweepSetup struct {
 
 // Point is one filter size.
 type Point struct {
+	Kind           string  `json:"kind"`         // of the filter as built
 	Bits           float64 `json:"bits"`         // asked for; zero is no filter
 	BitsPerKey     float64 `json:"bits_per_key"` // as built: rounded up to whole blocks
 	Probes         int     `json:"probes"`       // bits tested, the filter's k
@@ -68,6 +69,19 @@ type PolicyPoint struct {
 	ExpectedPerKey float64 `json:"expected_per_lookup"`
 }
 
+// Name says which point it is.
+func (p *Point) Name() string { return fmt.Sprintf("%v bits, %s", p.Bits, p.Kind) }
+
+// KindNamed returns the kind of filters with a name.
+func KindNamed(name string) (kind filter.Kind, ok bool) {
+	for kind = filter.KindNone; kind <= filter.KindFuse; kind++ {
+		if kind.String() == name {
+			return kind, true
+		}
+	}
+	return filter.KindNone, false
+}
+
 // sweepConfidence is that all points are inside at once, if theory is right.
 const sweepConfidence = 0.99
 
@@ -77,10 +91,8 @@ func (s *Sweep) Complete() {
 	z := stats.Z(stats.Together(sweepConfidence, len(s.Points)))
 	for i := range s.Points {
 		p := &s.Points[i]
-		p.TheoryRate = 1
-		if p.BitsPerKey > 0 {
-			p.TheoryRate = filter.ExpectedRate(filter.KindBlocked, uint32(1000*p.BitsPerKey+0.5))
-		}
+		kind, _ := KindNamed(p.Kind)
+		p.TheoryRate = filter.ExpectedRate(kind, uint32(1000*p.BitsPerKey+0.5))
 		if p.Asked > 0 {
 			p.MeasuredRate = float64(p.FalsePositives) / float64(p.Asked)
 		}
@@ -117,13 +129,13 @@ func (s *Sweep) Document() *document.Document {
 	d.Paragraph(first...)
 	d.Paragraph(fmt.Sprintf("Each point: a run of %s keys (%s), %s lookups of absent keys between them, seed %d. %s.",
 		document.Group(uint64(s.Setup.Keys)), s.Setup.Workload, document.Group(uint64(s.Setup.Lookups)), s.Setup.Seed, s.Setup.Machine))
-	t := document.NewTable("bits\nasked", "bits/key\nbuilt", "probes", "filter", "lookups", "false\npositives", "rate\nmeasured", "interval", "rate\ntheory", "", "rate of\nthese bits")
+	t := document.NewTable("kind", "bits\nasked", "bits/key\nbuilt", "probes", "filter", "lookups", "false\npositives", "rate\nmeasured", "interval", "rate\ntheory", "", "rate of\nthese bits")
 	for _, p := range s.Points {
 		inside := "inside"
 		if !p.Inside {
 			inside = "OUTSIDE"
 		}
-		t.AppendRow(table.Row{fmt.Sprint(p.Bits), fmt.Sprintf("%.3f", p.BitsPerKey), p.Probes, document.Size(p.FilterBytes), document.Group(p.Asked), document.Group(p.FalsePositives),
+		t.AppendRow(table.Row{p.Kind, fmt.Sprint(p.Bits), fmt.Sprintf("%.3f", p.BitsPerKey), p.Probes, document.Size(p.FilterBytes), document.Group(p.Asked), document.Group(p.FalsePositives),
 			percent(p.MeasuredRate), percent(p.Low) + " - " + percent(p.High), percent(p.TheoryRate), inside, percent(p.BuiltRate)})
 	}
 	d.Add("False-positive rate against bits per key", t)

@@ -115,7 +115,7 @@ func TestVerdicts(t *testing.T) {
 // A point is judged by what theory says for the bits that were built.
 func TestSweepVerdict(t *testing.T) {
 	s := fixedSweep()
-	if s.OK || s.Inside != 2 || !s.Points[0].Inside || !s.Points[1].Inside || s.Points[2].Inside {
+	if s.OK || s.Inside != 3 || !s.Points[3].Inside || !s.Points[0].Inside || !s.Points[1].Inside || s.Points[2].Inside {
 		t.Errorf("%+v", s)
 	}
 	s.Points = s.Points[:2]
