@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"sievedb/internal/invariants"
@@ -27,6 +28,27 @@ func TestExpectedRateGolden(t *testing.T) {
 	} {
 		if got := 100 * modelRate(10_000, k); math.Abs(got-percent) > 5.1e-7 {
 			t.Errorf("10 bits per key, k %d: %.6f %%, want %.6f %%", k, got, percent)
+		}
+	}
+}
+
+// Rates of kinds 2 and 3, the former computed to more digits outside this package.
+func TestExpectedRateOfKinds(t *testing.T) {
+	for bitsPerKey, want := range map[uint32]float64{
+		4: 0.1468915977, 5: 0.0918488392, 6: 0.0560566708, 7: 0.0346578423, 8: 0.0215771415, 9: 0.0132721400, 10: 0.0081937221,
+		11: 0.0050864106, 12: 0.0031423503, 13: 0.0019384117, 14: 0.0012011660, 15: 0.0007439920, 16: 0.0004587107,
+		17: 0.0002839064, 18: 0.0001761497, 19: 0.0001085676, 20: 0.0000671371,
+	} {
+		if got := ExpectedRate(KindStandard, bitsPerKey*1000); math.Abs(got-want) > 5.1e-11 {
+			t.Errorf("standard, %d bits per key: %.10f, want %.10f", bitsPerKey, got, want)
+		}
+	}
+	if fuse, none := ExpectedRate(KindFuse, 9000), ExpectedRate(KindNone, 9000); fuse != 0.00390625 || none != 1 {
+		t.Errorf("fuse %v, none %v", fuse, none)
+	}
+	for millibits, want := range map[uint32]uint8{1: 1, 1000: 1, 4000: 3, 9000: 6, 10_000: 7, 14_000: 10, 20_000: 14, 44_000: 30, 1 << 31: 30} {
+		if got := standardProbesFor(millibits); got != want {
+			t.Errorf("standardProbesFor(%d) = %d, want %d", millibits, got, want)
 		}
 	}
 }
@@ -101,6 +123,82 @@ func TestMeasuredRate(t *testing.T) {
 	}
 }
 
+// TestRateMatrix holds every kind, at 4 to 20 bits per key, against its exact
+// model, from both sides, for families of keys, and of hashes sharded by themselves:
+// twelve filters each, and enough expected false positives for 5 % to be 4
+// standard deviations. It takes minutes (make long), so that without
+// -sievedb.ops one family after the other has its turn, at one size.
+func TestRateMatrix(t *testing.T) {
+	type family struct {
+		name string
+		hash func(i uint64) uint64
+	}
+	families := []family{{"random", func(i uint64) uint64 { return SeedFor(i ^ 1<<62) }}}
+	var key []byte
+	for _, f := range keyFamilies {
+		families = append(families, family{f.name, func(i uint64) uint64 {
+			key = f.key(key[:0], i)
+			return Hash(key)
+		}})
+	}
+	for _, f := range hashFamilies {
+		if !strings.HasPrefix(f.name, "counter") { // which are spread more evenly than chance would
+			families = append(families, family{f.name, f.hash})
+		}
+	}
+	turn := 0
+	for bitsPerKey := uint32(4); bitsPerKey <= 20; bitsPerKey++ {
+		for _, kind := range kinds {
+			if kind == KindFuse && bitsPerKey != 10 { // it has one size
+				continue
+			}
+			for _, f := range families {
+				expected := *rateOps
+				if expected == 0 {
+					expected = 6400
+					if turn++; bitsPerKey != 4+uint32(turn)%8 || kind == KindBlocked && turn%2 == 0 || kind == KindFuse && turn%4 > 0 {
+						continue
+					}
+				}
+				checkRate(t, f.name, f.hash, kind, bitsPerKey*1000, expected)
+			}
+		}
+	}
+}
+
+// checkRate builds twelve filters of one family's keys, each of others, and asks
+// each for absent keys of the family.
+func checkRate(t *testing.T, name string, hash func(uint64) uint64, kind Kind, millibits uint32, expected int) {
+	t.Helper()
+	const filters, keys = 12, 51_200
+	model := ExpectedRate(kind, millibits)
+	queries := int(float64(max(expected, 6400))/model) / filters
+	yes, asked := 0, 0
+	for i := range uint64(filters) {
+		b := NewBuilder(millibits, SeedFor(i))
+		b.Choose(kind, millibits)
+		start := i * keys
+		for j := range uint64(keys) {
+			b.Add(hash(start + j))
+		}
+		payload, _ := mustFinish(t, b, nil)
+		b.Release()
+		r := mustOpen(t, payload)
+		if r.Kind() != kind {
+			t.Fatalf("%v became %v", kind, r.Kind())
+		}
+		for j := range uint64(queries) {
+			if r.MayContain(hash(1<<21 + start + j)) {
+				yes++
+			}
+			asked++
+		}
+	}
+	if measured := float64(yes) / float64(asked); !within(measured, model, 0.05) {
+		t.Errorf("%s, %v, %d thousandths of a bit: measured %.6f, model %.6f", name, kind, millibits, measured, model)
+	}
+}
+
 func falsePositives(r *Reader, rng *rand.Rand, queries int) int {
 	yes := 0
 	for range queries {
@@ -151,12 +249,14 @@ func TestRateOfFamilies(t *testing.T) {
 // would be, which also shows that this test can tell.
 func TestLevelsAreIndependent(t *testing.T) {
 	const levels, keys, queries = 5, 51_200, 2_000_000
-	model := ExpectedRate(KindBlocked, 10_000)
-	independent := 1 - math.Pow(1-model, levels) - levels*model*math.Pow(1-model, levels-1)
-	ratio := func(seed func(level uint64) uint64) float64 {
+	ratio := func(kind Kind, keysOf func(level int) int, seed func(level uint64) uint64) float64 {
+		model := ExpectedRate(kind, 10_000)
+		independent := 1 - math.Pow(1-model, levels) - levels*model*math.Pow(1-model, levels-1)
 		var readers [levels]Reader
 		for i := range readers {
-			readers[i], _ = randomFilter(t, rand.New(rand.NewPCG(5, 0)), keys, 10_000, seed(uint64(i)))
+			hashes := randomHashes(rand.New(rand.NewPCG(5, 0)), keysOf(i))
+			payload, _ := mustFinish(t, builderOf(kind, 10_000, seed(uint64(i)), hashes), nil)
+			readers[i] = mustOpen(t, payload)
 		}
 		rng := rand.New(rand.NewPCG(6, 0))
 		joint := 0
@@ -173,11 +273,16 @@ func TestLevelsAreIndependent(t *testing.T) {
 		}
 		return float64(joint) / queries / independent
 	}
-	if got := ratio(SeedFor); got < 0.8 || got > 1.3 {
-		t.Errorf("a seed per table: two or more false positives %.2f times as often as independent ones", got)
-	}
-	if got := ratio(func(uint64) uint64 { return 9 }); got < 5 {
-		t.Errorf("one seed: %.2f times as often, want the 10 that are known", got)
+	same := func(int) int { return keys }
+	for _, kind := range kinds {
+		for name, keysOf := range map[string]func(int) int{"the same keys": same, "nested keys": func(level int) int { return keys - 10_000*level }} {
+			if got := ratio(kind, keysOf, SeedFor); got < 0.7 || got > 1.3 {
+				t.Errorf("%v, %s, a seed per table: two or more false positives %.2f times as often as independent ones", kind, name, got)
+			}
+		}
+		if got := ratio(kind, same, func(uint64) uint64 { return 9 }); got < 5 {
+			t.Errorf("%v, one seed: %.2f times as often, want the 10 that are known", kind, got)
+		}
 	}
 }
 
@@ -218,6 +323,12 @@ func TestCheckRate(t *testing.T) {
 			if _, info := filterOf(t, hashes, millibits, r.seed); info.Rate != r.Rate() {
 				t.Errorf("%d keys, %d: rate %v when built, %v when read", n, millibits, info.Rate, r.Rate())
 			}
+		}
+	}
+	for _, kind := range kinds[1:] {
+		payload, info := mustFinish(t, builderOf(kind, 10_000, rng.Uint64(), randomHashes(rng, 20_000)), nil)
+		if r := mustOpen(t, payload); r.CheckRate() != nil || r.Rate() != info.Rate || info.Kind != kind {
+			t.Errorf("%v: %v, rate %v when built, %v when read", info.Kind, r.CheckRate(), info.Rate, r.Rate())
 		}
 	}
 	all := MatchAll()

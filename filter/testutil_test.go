@@ -2,12 +2,17 @@ package filter
 
 import (
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
 	"testing"
 )
+
+// rateOps makes TestRateMatrix complete: it is the number of false positives
+// that each rate is measured by, at least.
+var rateOps = flag.Int("sievedb.ops", 0, "false positives expected for each rate of TestRateMatrix, all of them; 0 is a few rates")
 
 // newRand returns a generator for tests that must hold for any seed. It prints
 // the seed; SIEVEDB_SEED brings one back. Statistical tests have fixed seeds.

@@ -79,8 +79,8 @@ func located(t *testing.T, err error, size int) {
 
 func TestEveryBitFlipped(t *testing.T) {
 	es := smallEntries()
-	for _, c := range []Compression{NoCompression, SnappyCompression} {
-		f, m := build(t, WriterOptions{FileNum: 7, BlockSize: 128, Compression: c, FilterMillibits: 10_000}, es, goldenSpans()...)
+	for c, kind := range map[Compression]filter.Kind{NoCompression: filter.KindBlocked, SnappyCompression: filter.KindStandard} {
+		f, m := build(t, WriterOptions{FileNum: 7, BlockSize: 128, Compression: c, FilterMillibits: 10_000, SizeFilter: sizeOf(kind)}, es, goldenSpans()...)
 		whole := open(t, f, m, nil)
 		if err := answers(whole, es); err != nil {
 			t.Fatal(err)
@@ -108,6 +108,51 @@ func TestEveryBitFlipped(t *testing.T) {
 			}
 			located(t, err, len(f.data))
 			f.data[at] ^= 1 << (bit % 8)
+		}
+	}
+}
+
+// sizeOf decides for filters of a kind with 10 bits per key.
+func sizeOf(kind filter.Kind) func(*Properties) (filter.Kind, uint32) {
+	return func(*Properties) (filter.Kind, uint32) { return kind, 10_000 }
+}
+
+// TestFilterKinds writes, reads, verifies and damages tables with filters of
+// each kind, and of a kind that the properties do not say.
+func TestFilterKinds(t *testing.T) {
+	for kind, n := range map[filter.Kind]int{filter.KindBlocked: 500, filter.KindStandard: 500, filter.KindFuse: filter.MinFuseKeys} {
+		es := numbered(n)
+		f, m := build(t, WriterOptions{FileNum: 7, FilterMillibits: 10_000, SizeFilter: sizeOf(kind), VerifyFilter: true}, es)
+		r := open(t, f, m, nil)
+		if err := r.Verify(); err != nil {
+			t.Fatalf("%v: %v", kind, err)
+		}
+		p := m.Properties
+		if state, err := r.LoadFilter(); state != FilterResident || p.FilterKind != kind || p.FilterKeys != uint64(n) || uint64(r.FilterBytes()) != m.FilterBytes {
+			t.Errorf("%v: %v, %v, %+v, %d bytes", kind, state, err, p, r.FilterBytes())
+		}
+		if want := filter.ExpectedRate(kind, uint32(p.FilterMillibits)); p.FilterRate < 0.7*want || p.FilterRate > 1.3*want {
+			t.Errorf("%v: rate %.5f, want about %.5f", kind, p.FilterRate, want)
+		}
+		h := r.footer.filter
+		for i := range uint64(60) { // spread over the filter
+			at, bit := h.offset+i*(h.length-1)/59, byte(1)<<(i%8)
+			f.data[at] ^= bit
+			damaged := open(t, f, m, nil)
+			if state, err := damaged.LoadFilter(); state != FilterBad || err == nil {
+				t.Fatalf("%v, byte %d: filter %v, %v", kind, at, state, err)
+			}
+			for j := 0; j < n; j += n/10 + 1 {
+				if may, consulted := damaged.MayContain(filter.Hash([]byte(es[j].key))); !may || consulted {
+					t.Fatalf("%v, byte %d: a bad filter says %v", kind, at, may)
+				}
+			}
+			f.data[at] ^= bit
+		}
+		r.props.FilterKind = filter.KindNone
+		var c *corrupt.Error
+		if err := r.Verify(); !errors.As(err, &c) || c.What != "filter kind" {
+			t.Errorf("%v: another kind in the properties: %v", kind, err)
 		}
 	}
 }
