@@ -4,7 +4,7 @@
 FUZZTIME ?= 30s
 BENCHTIME ?= 1s
 
-.PHONY: ci test race lint fuzz bench long crash big
+.PHONY: ci test race lint fuzz bench peers long crash big
 
 ci:
 	bash .ci/run
@@ -24,6 +24,11 @@ fuzz:
 
 bench:
 	go test -run='^$$' -bench=. -benchmem -benchtime=$(BENCHTIME) ./...
+
+# Package filter beside the filters of others: ratios of one run, and the targets
+# that they are held against.
+peers:
+	go -C filter/internal/peerbench test -count=1 -run='^TestRatios$$' -v .
 
 # The model test with a million operations, a million lookups explained, and as
 # many operations with filters of each kind beside none. Then the rates of all
