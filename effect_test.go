@@ -194,6 +194,29 @@ func TestFiltersChangeNoAnswer(t *testing.T) {
 	}
 }
 
+// TestScansAskNoFilter scans forwards and backwards, all of the keys, a range and
+// a prefix: a filter knows nothing of ranges, and none is asked.
+func TestScansAskNoFilter(t *testing.T) {
+	db := mustOpen(t, vfs.NewMem(), "/store", tiny)
+	want := fill(t, db, nil, 2000, 0)
+	flushAll(t, db)
+	before := totals(db)
+	n := 0
+	for _, it := range []*Iterator{db.All(), db.Scan(want[10].key, want[20].key), db.Prefix(want[30].key[:1])} {
+		for range it.All() {
+			n++
+		}
+		for range it.Backward() {
+			n++
+		}
+		must(t, it.Close())
+	}
+	if after := totals(db); n < 2*len(want) || after.Probes != before.Probes {
+		t.Errorf("%d entries, %d tables asked", n, after.Probes-before.Probes)
+	}
+	must(t, db.Close())
+}
+
 // kindsOf counts the tables by the kind of their filter.
 func kindsOf(db *DB) map[filter.Kind]int {
 	n := map[filter.Kind]int{}

@@ -189,6 +189,14 @@ func TestBlocksFor(t *testing.T) {
 			t.Errorf("unitsFor(%d): %d blocks, want an error", keys, got)
 		}
 	}
+	for _, c := range []struct {
+		keys uint64
+		want uint32
+	}{{0, 0}, {1, 1}, {6, 1}, {7, 2}, {1000, 157}, {1_000_000_000, 156_250_000}} { // words of kind 2
+		if got, err := unitsFor(c.keys, 10_000, wordShift); got != c.want || (err != nil) != (uint64(c.want) > maxInt/8) {
+			t.Errorf("%d keys: %d words, %v, want %d", c.keys, got, err, c.want)
+		}
+	}
 	last := uint32(0)
 	for keys := uint64(0); keys < largest*5; keys += largest / 999 {
 		got, err := unitsFor(keys, MaxMillibits, blockShift)

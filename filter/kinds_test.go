@@ -378,3 +378,22 @@ func TestChooseUnknownKind(t *testing.T) {
 		}
 	}
 }
+
+func ExampleFuseBytes() {
+	for _, keys := range []uint64{1000, 10_000, 100_000, 1_000_000, 10_000_000} {
+		fmt.Printf("%8d keys: %.2f bits for each\n", keys, 8*float64(FuseBytes(keys))/float64(keys))
+	}
+	// Output:
+	//     1000 keys: 0.00 bits for each
+	//    10000 keys: 10.05 bits for each
+	//   100000 keys: 9.50 bits for each
+	//  1000000 keys: 9.04 bits for each
+	// 10000000 keys: 9.02 bits for each
+}
+
+func ExampleSpreadAbove() {
+	keys := []float64{1_000_000, 100_000, 10_000, 1000}
+	bottom := 8 * float64(FuseBytes(1_000_000)) / 1_000_000
+	fmt.Printf("%.1f\n", SpreadAbove(bottom, 10, keys))
+	// Output: [9.0 18.5 20.0 20.0]
+}

@@ -374,3 +374,38 @@ func TestVerifyFindsWriterBugs(t *testing.T) {
 		}
 	}
 }
+
+// manglingFile spoils what it was given to write, once it has it.
+type manglingFile struct{ memFile }
+
+func (f *manglingFile) Write(p []byte) (int, error) {
+	defer spoil(p)
+	return f.memFile.Write(p)
+}
+
+func spoil(p []byte) {
+	for i := range p {
+		p[i] ^= 0xa5
+	}
+}
+
+// A file may do what it likes with the bytes that it is given: neither a filter
+// nor a block is written from them again.
+func TestMangledOutput(t *testing.T) {
+	for _, kind := range []filter.Kind{filter.KindBlocked, filter.KindStandard, filter.KindFuse} {
+		f := &manglingFile{}
+		w := NewWriter(f, WriterOptions{FileNum: 7, FilterMillibits: 10_000, SizeFilter: sizeOf(kind), VerifyFilter: true})
+		for _, e := range numbered(filter.MinFuseKeys) {
+			if err := w.Add(keys.InternalKey{UserKey: []byte(e.key), Trailer: e.trl}, e.value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m, err := w.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := open(t, &f.memFile, m, nil).Verify(); err != nil || m.Properties.FilterKind != kind {
+			t.Errorf("%v: %v, %v", kind, m.Properties.FilterKind, err)
+		}
+	}
+}
