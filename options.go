@@ -111,7 +111,7 @@ type Options struct {
 	// each distinct key, from 1 to 100, on average: how it is spread over the
 	// tree is what Filters says. Default: 10.
 	FilterBitsPerKey float64
-	// Filters is the policy of filter sizes. Default: small runs, which are as
+	// Filters is the policy of filter sizes and kinds. Default: small runs, which are as
 	// often asked as large ones, get more bits for each key, so that a lookup
 	// of an absent key reads least.
 	Filters filter.Policy

@@ -129,6 +129,9 @@ func TestMeasuredRate(t *testing.T) {
 // standard deviations. It takes minutes (make long), so that without
 // -sievedb.ops one family after the other has its turn, at one size.
 func TestRateMatrix(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("many queries, and no race to find")
+	}
 	type family struct {
 		name string
 		hash func(i uint64) uint64
@@ -275,6 +278,9 @@ func TestLevelsAreIndependent(t *testing.T) {
 	}
 	same := func(int) int { return keys }
 	for _, kind := range kinds {
+		if invariants.Enabled && kind != KindBlocked {
+			continue // many queries, and no race to find
+		}
 		for name, keysOf := range map[string]func(int) int{"the same keys": same, "nested keys": func(level int) int { return keys - 10_000*level }} {
 			if got := ratio(kind, keysOf, SeedFor); got < 0.7 || got > 1.3 {
 				t.Errorf("%v, %s, a seed per table: two or more false positives %.2f times as often as independent ones", kind, name, got)

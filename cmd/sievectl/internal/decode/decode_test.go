@@ -13,6 +13,7 @@ import (
 
 	"github.com/golang/snappy"
 
+	"sievedb/filter"
 	"sievedb/internal/batch"
 	"sievedb/internal/corrupt"
 	"sievedb/internal/keys"
@@ -27,14 +28,21 @@ import (
 // versions and the value that value returns.
 func newTable(t testing.TB, n int, c sstable.Compression, value func(i int) []byte) []byte {
 	t.Helper()
+	return newTableOf(t, filter.KindBlocked, n, c, value)
+}
+
+// newTableOf is newTable with a filter of a kind.
+func newTableOf(t testing.TB, kind filter.Kind, n int, c sstable.Compression, value func(i int) []byte) []byte {
+	t.Helper()
 	fsys := vfs.NewMem()
 	f, err := fsys.Create("t")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := sstable.NewWriter(f, sstable.WriterOptions{FileNum: 7, BlockSize: 300, Compression: c, FilterMillibits: 10_000})
+	w := sstable.NewWriter(f, sstable.WriterOptions{FileNum: 7, BlockSize: 300, Compression: c, FilterMillibits: 10_000,
+		SizeFilter: func(*sstable.Properties) (filter.Kind, uint32) { return kind, 10_000 }})
 	for i := range n {
-		k := fmt.Appendf(nil, "key%04d", i)
+		k := fmt.Appendf(nil, "key%06d", i)
 		if err := errors.Join(w.Add(keys.Make(k, keys.SeqNum(2*i+2), keys.KindPut), value(i)),
 			w.Add(keys.Make(k, keys.SeqNum(2*i+1), keys.KindDelete), nil)); err != nil {
 			t.Fatal(err)
@@ -116,6 +124,8 @@ func TestScan(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"raw":           newTable(t, 300, sstable.NoCompression, shortValue),
 		"snappy":        newTable(t, 300, sstable.SnappyCompression, shortValue),
+		"standard":      newTableOf(t, filter.KindStandard, 300, sstable.NoCompression, shortValue),
+		"fuse":          newTableOf(t, filter.KindFuse, filter.MinFuseKeys, sstable.SnappyCompression, func(int) []byte { return nil }),
 		"one":           newTable(t, 1, sstable.NoCompression, shortValue),
 		"copies":        newTable(t, 20, sstable.NoCompression, func(int) []byte { return inner }),
 		"snappy copies": newTable(t, 20, sstable.NoCompression, func(int) []byte { return innerSnappy }),
