@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// fuseAttempts bounds the construction. One attempt in a hundred fails for want
+// fuseAttempts bounds the construction. Three attempts in a hundred fail for want
 // of luck; the first failure removes equal hashes, which no luck gets past. It is
 // a variable so that a test can have all of them fail.
 var fuseAttempts = 8
