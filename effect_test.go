@@ -152,7 +152,7 @@ func TestFiltersChangeNoAnswer(t *testing.T) {
 				both(func(db *DB) error { return db.Compact(context.Background(), nil, nil) })
 			}
 			built := kindsOf(a)
-			for i := range max(4000, *modelOps/50_000*8000) {
+			for i := range *modelOps / len(policies) {
 				k := pool[rng.IntN(len(pool))]
 				switch rng.IntN(12) {
 				case 0, 1, 2, 3:
