@@ -35,6 +35,7 @@ func (db *DB) wakeWriter() {
 // writeLog hands records that nobody waits for to the operating system: soon,
 // or at once when they are many.
 func (db *DB) writeLog() {
+	var wait backoff
 	for {
 		select {
 		case <-db.closingc:
@@ -50,24 +51,52 @@ func (db *DB) writeLog() {
 			}
 			timer.Stop()
 		}
-		if err := db.log.Flush(); err != nil {
-			_ = db.logFailure(err) // remembered there; the next write returns it
+		db.mu.Lock()
+		retry := db.retry
+		db.mu.Unlock()
+		err := db.log.Flush()
+		_ = db.logFailure(err) // remembered there; the next write returns it
+		if db.log.Err() != nil {
+			continue
 		}
+		if err == nil {
+			wait = 0
+			continue
+		}
+		// There is no room, and what was acknowledged still waits to be written.
+		db.backgroundError(err)
+		db.events.deliver()
+		wait.failed(db.closingc, retry)
+		db.wakeWriter()
 	}
 }
 
 // backoff is how long a worker waits after a failure that it will try again.
 type backoff time.Duration
 
-// failed waits longer each time, up to a minute, or until the store closes.
-func (b *backoff) failed(closing <-chan struct{}) {
-	*b = min(max(2**b, backoff(50*time.Millisecond)), backoff(time.Minute))
+// failed waits longer each time, up to ten seconds, which a disk that has room
+// again may stand idle at most, or until the store closes or somebody asks for
+// another try.
+func (b *backoff) failed(closing, retry <-chan struct{}) {
+	*b = min(max(2**b, backoff(50*time.Millisecond)), backoff(10*time.Second))
 	timer := time.NewTimer(time.Duration(*b))
 	defer timer.Stop()
 	select {
 	case <-closing:
+	case <-retry:
+		*b = 0
 	case <-timer.C:
 	}
+}
+
+// retryFailed has whatever waits after a failure try again at once. Until that
+// fails, too, nothing is known to fail.
+func (db *DB) retryFailed() {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	close(db.retry)
+	db.retry = make(chan struct{})
+	db.stats.flushError, db.stats.compactionError = nil, nil
 }
 
 // trash collects what nobody needs any more. It has a lock of its own, because

@@ -15,6 +15,7 @@ import (
 	"sievedb/internal/rangedel"
 	"sievedb/internal/tree"
 	"sievedb/sstable"
+	"sievedb/vfs"
 )
 
 // job is one compaction: what to do, on which tables, and for which readers.
@@ -59,6 +60,7 @@ func (db *DB) compactTables(l0Only bool) {
 		failed := err != nil && !errors.Is(err, ErrClosed)
 
 		db.mu.Lock()
+		retry := db.retry
 		db.stats.compacted(&j.Plan, j.info.OutputBytes, j.info.Duration, err)
 		if failed {
 			db.stats.retrying++
@@ -81,7 +83,7 @@ func (db *DB) compactTables(l0Only bool) {
 		}
 		// Its part of the tree stays reserved meanwhile, or every worker would
 		// pick the same again and nothing else be compacted.
-		wait.failed(db.closingc)
+		wait.failed(db.closingc, retry)
 		db.mu.Lock()
 		db.stats.retrying--
 		db.release(j)
@@ -174,10 +176,14 @@ func (db *DB) run(j *job) error {
 			len(j.Inputs[0])+len(j.Inputs[1]), j.StartLevel, j.OutputLevel, j.Reason, out.discard(err))
 	}
 	e.Added = out.added
-	j.info.wrote(out.added, entries)
 	db.trash.hold(1) // Compact returns only once the inputs' files are gone
 	j.holding = true
-	return db.edit(e, out.opened)
+	err := db.edit(e, out.opened)
+	if errors.Is(err, vfs.ErrExhausted) {
+		return out.discard(err)
+	}
+	j.info.wrote(out.added, entries)
+	return err
 }
 
 // merge writes the entries of j's inputs that somebody can still need.

@@ -388,10 +388,15 @@ func usedNumbers(fs vfs.FS) map[uint64]bool {
 // quiesce waits until nothing goes on in the background and nothing is left to
 // be done there. It returns with db.mu held.
 func quiesce(db *DB) (release func()) {
+	return quiesceUnless(db, func() bool { return false })
+}
+
+// quiesceUnless is quiesce until something else has happened.
+func quiesceUnless(db *DB, happened func() bool) (release func()) {
 	db.mu.Lock()
 	for {
 		_, work := compaction.Pick(db.state.Load().Version, db.pickInput(db.state.Load(), false))
-		if !work && len(db.running) == 0 && len(db.immutables) == 0 && db.trash.empty() {
+		if !work && len(db.running) == 0 && len(db.immutables) == 0 && db.trash.empty() || happened() {
 			return db.mu.Unlock
 		}
 		db.cond.Wait()

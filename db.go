@@ -77,6 +77,7 @@ type DB struct {
 	closing    bool
 	stats      stats
 	slowed     slowed
+	retry      chan struct{} // closed, and replaced, to end waits after failures
 
 	closingc  chan struct{} // closed when closing is set
 	closed    atomic.Bool   // closing, for those who do not hold mu
@@ -205,7 +206,8 @@ func (db *DB) spawn(f func()) { db.workers.Go(f) }
 // edit logs e and then installs the read state that it leads to, with the
 // tables that it adds, already open. Edits take effect in the order in which
 // they are logged. If the log fails, the outcome is unknown: the store becomes
-// read-only and nothing is deleted (invariant 14).
+// read-only and nothing is deleted, unless the error is a vfs.ErrExhausted: then
+// e is not logged, and what it would have added may go (invariant 14).
 func (db *DB) edit(e *manifest.Edit, opened map[keys.FileNum]*tree.Table) error {
 	db.manifestMu.Lock()
 	defer db.manifestMu.Unlock()
@@ -221,7 +223,11 @@ func (db *DB) edit(e *manifest.Edit, opened map[keys.FileNum]*tree.Table) error 
 	}
 	before := db.manifest.State().Segments
 	if err := db.manifest.Append(e); err != nil {
-		return db.fail(fmt.Errorf("manifest: %w", err))
+		err = fmt.Errorf("manifest: %w", err)
+		if errors.Is(err, vfs.ErrExhausted) {
+			return err
+		}
+		return db.fail(err)
 	}
 	for _, s := range before {
 		if s.FileNum < e.OldestSegment {

@@ -130,13 +130,11 @@ func TestOutputFailure(t *testing.T) {
 				for gen := range 3 {
 					want = fill(t, db, want, 400, gen)
 				}
-				for i := 0; db.Compact(context.Background(), nil, nil) != nil; i++ {
-					if i == 10 {
-						t.Fatal("compactions fail for ever")
-					}
+				if err := db.Compact(context.Background(), nil, nil); err != nil { // what failed before is not tried again otherwise
+					compactAll(t, db)
 				}
 				if len(f.Faults()) == 0 {
-					t.Skip("nothing failed")
+					t.Fatal("nothing failed")
 				}
 				must(t, checkAll(db, want))
 				if err := db.Metrics().FatalError; err != nil {
@@ -181,10 +179,7 @@ func TestDiskFull(t *testing.T) {
 		t.Fatalf("flush to a full disk: %v", err)
 	}
 	f.SetRules()
-	// The next try comes after a while; Flush reports failures until then.
-	for err = db.Flush(context.Background()); errors.Is(err, syscall.ENOSPC); err = db.Flush(context.Background()) {
-	}
-	must(t, err)
+	must(t, db.Flush(context.Background())) // which tries at once
 	want = fill(t, db, want, 400, 1)
 	must(t, checkAll(db, want))
 	must(t, db.Close())

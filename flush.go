@@ -12,6 +12,7 @@ import (
 	"sievedb/internal/manifest"
 	"sievedb/internal/rangedel"
 	"sievedb/memtable"
+	"sievedb/vfs"
 )
 
 // flushMemtables turns immutable memtables into tables of level 0, the oldest
@@ -48,13 +49,14 @@ func (db *DB) flushMemtables() {
 			db.flushed = oldest.LargestSeq()
 			db.swapMemtables()
 		}
+		retry := db.retry
 		db.cond.Broadcast()
 		db.mu.Unlock()
 		db.backgroundError(err)
 		db.events.badFilters(db.state.Load())
 		db.events.Deliver()
 		if err != nil {
-			wait.failed(db.closingc)
+			wait.failed(db.closingc, retry)
 			continue
 		}
 		wait = 0
@@ -79,6 +81,9 @@ func (db *DB) flush(b buffer, next keys.FileNum, readers []keys.SeqNum) (err err
 		return err
 	}
 	err = db.edit(&manifest.Edit{Added: out.added, LastSeq: b.LargestSeq(), OldestSegment: next}, out.opened)
+	if errors.Is(err, vfs.ErrExhausted) {
+		return fmt.Errorf("flush: %w", out.discard(err))
+	}
 	if err != nil {
 		return err // the outcome is unknown: the table stays (invariant 14)
 	}
@@ -110,7 +115,11 @@ func (db *DB) writeMemtable(b buffer, readers []keys.SeqNum, out *outputs) error
 
 // Flush turns the memtable into a table, so that a later Open has no log to
 // replay, and returns when that is durable.
+//
+// What failed in the background, for want of space perhaps, is tried again at
+// once, and not only when its time has come.
 func (db *DB) Flush(ctx context.Context) error {
+	db.retryFailed()
 	last, err := db.rotateForFlush(ctx)
 	db.events.Deliver()
 	if err != nil || last == nil {

@@ -55,6 +55,7 @@ func newDB(dir string, o *Options) (*DB, error) {
 		building: make(map[keys.FileNum]bool),
 		writing:  make(map[*outputs]bool),
 		closingc: make(chan struct{}),
+		retry:    make(chan struct{}),
 		wakeLog:  make(chan struct{}, 1),
 		trash:    trash{wake: make(chan struct{}, 1)},
 	}

@@ -94,7 +94,7 @@ func checkValue(value []byte) error {
 // Put sets the value of key. With the store's durability at SyncAlways it
 // returns once that survives a crash. It copies both slices. A write that
 // returned an error other than ErrInvalidArgument, ErrClosed and ErrReadOnly
-// may still be found after a restart.
+// may still be found, at once or after a restart.
 func (db *DB) Put(key, value []byte) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -241,6 +241,9 @@ func (db *DB) rotate() error {
 			SealedSegments: []manifest.SealedSegment{{FileNum: old, SizeBytes: uint64(size)}},
 		}, nil)
 	}); err != nil {
+		if db.log.Err() == nil {
+			return err // no room: the log goes on as it was
+		}
 		return db.fail(err)
 	}
 	db.mutable.Freeze()

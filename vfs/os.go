@@ -3,6 +3,7 @@ package vfs
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -65,6 +66,9 @@ func (osFS) SyncDir(dir string) error {
 		return nil // a directory handle cannot be flushed there
 	}
 	f, err := os.Open(dir)
+	if Exhausted(err) { // of open files: no sync was tried
+		err = fmt.Errorf("%w: %w", ErrExhausted, err)
+	}
 	if err != nil {
 		return err
 	}

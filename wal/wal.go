@@ -14,6 +14,11 @@
 //
 // Any failed write or sync is sticky: every later call returns it, and nothing
 // is tried again, because a kernel may drop the pages that it could not write.
+// The exception is a write for which there is no room: the segment is cut back
+// to its last whole write and synced, which proves that it is unharmed. The
+// records stay in the buffer, in their order, and the next call that needs them
+// written tries again; until that works nothing is appended. Such an error is a
+// vfs.ErrExhausted.
 //
 // A Log is safe for concurrent use, except that calls of Append, Rotate and
 // Close must not overlap one another: the caller's commit lock orders them.
@@ -48,8 +53,8 @@ type Options struct {
 const (
 	// wakeBytes of records that nobody waits for are worth a write.
 	wakeBytes = 256 << 10
-	// maxBufferBytes is where Append writes by itself, so that a writer faster
-	// than the disk cannot fill the memory.
+	// maxBufferBytes is where Append writes first, so that a writer faster than
+	// the disk cannot fill the memory.
 	maxBufferBytes = 4 << 20
 	// preallocateBytes is the step in which disk space is asked for: syncing
 	// inside it changes no size, which spares the file system's journal.
@@ -74,6 +79,7 @@ type Log struct {
 	durable      Position // end of the records that survive a crash
 	preallocated int64    // bytes of the file that have disk space
 	busy         bool     // somebody writes, syncs or rotates
+	exhausted    bool     // there was no room for pending
 	err          error    // the first failure
 	metrics      Metrics
 }
@@ -101,12 +107,14 @@ func Create(o Options, num keys.FileNum) (*Log, error) {
 
 // createSegment makes an empty segment whose content and name are durable.
 func (l *Log) createSegment(num keys.FileNum) (vfs.File, error) {
-	name := filepath.Join(l.o.Dir, SegmentName(num))
-	f, err := l.o.FS.Create(name)
+	f, err := l.o.FS.Create(l.path(num))
+	if vfs.Exhausted(err) {
+		return nil, fmt.Errorf("creating %s: %w: %w", SegmentName(num), vfs.ErrExhausted, err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	_, err = f.Write(appendHeader(nil, num, l.o.Store))
+	err = vfs.Append(f, appendHeader(nil, num, l.o.Store), 0)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -114,10 +122,22 @@ func (l *Log) createSegment(num keys.FileNum) (vfs.File, error) {
 		err = l.o.FS.SyncDir(l.o.Dir)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("creating %s: %w", SegmentName(num), err), f.Close())
+		return nil, l.abandon(f, num, fmt.Errorf("creating %s: %w", SegmentName(num), err))
 	}
 	return f, nil
 }
+
+// abandon closes the new segment num because of err. If there was only no room
+// it removes it as well; what stays is removed when the store is opened again.
+func (l *Log) abandon(f vfs.File, num keys.FileNum, err error) error {
+	err = errors.Join(err, f.Close())
+	if errors.Is(err, vfs.ErrExhausted) {
+		_ = l.o.FS.Remove(l.path(num))
+	}
+	return err
+}
+
+func (l *Log) path(num keys.FileNum) string { return filepath.Join(l.o.Dir, SegmentName(num)) }
 
 // start makes f, which holds only its header, the segment that is appended to.
 func (l *Log) start(f vfs.File, num keys.FileNum, base Position) {
@@ -130,8 +150,15 @@ func (l *Log) start(f vfs.File, num keys.FileNum, base Position) {
 // Append appends one record, whose payload is head followed by body, and
 // returns the position to Sync to. It copies both and usually does no I/O.
 // willSync says that the caller will Sync; otherwise Wake is called in time.
+// After an error nothing was appended.
 func (l *Log) Append(head, body []byte, willSync bool) (Position, error) {
 	l.mu.Lock()
+	if l.exhausted || len(l.pending) >= maxBufferBytes {
+		if err := l.reach(l.appended, &l.written, false); err != nil {
+			l.mu.Unlock()
+			return 0, err
+		}
+	}
 	if l.err != nil {
 		defer l.mu.Unlock()
 		return 0, l.err
@@ -150,9 +177,6 @@ func (l *Log) Append(head, body []byte, willSync bool) (Position, error) {
 	pos := l.appended
 	l.mu.Unlock()
 
-	if after >= maxBufferBytes {
-		return pos, l.Flush()
-	}
 	if !willSync && l.o.Wake != nil && (before == 0 || before < wakeBytes && after >= wakeBytes) {
 		l.o.Wake()
 	}
@@ -175,13 +199,17 @@ func (l *Log) End() Position {
 
 // Sync returns once everything before pos is durable.
 func (l *Log) Sync(pos Position) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return l.reach(pos, &l.durable, true)
 }
 
 // Flush writes what is buffered, so that it survives the death of the process,
 // though not of the machine.
 func (l *Log) Flush() error {
-	return l.reach(l.End(), &l.written, false)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reach(l.appended, &l.written, false)
 }
 
 // gatherRounds bounds how often a leader lets others append before it syncs:
@@ -189,9 +217,8 @@ func (l *Log) Flush() error {
 const gatherRounds = 3
 
 // reach waits, or works, until *mark (written or durable) is at least pos.
+// Called with mu held.
 func (l *Log) reach(pos Position, mark *Position, sync bool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	gather := 0
 	if sync {
 		gather = gatherRounds
@@ -218,13 +245,16 @@ func (l *Log) reach(pos Position, mark *Position, sync bool) error {
 			}
 			continue
 		}
-		l.work(func(f vfs.File, buf []byte) error {
-			if err := l.write(f, buf); err != nil || !sync {
-				return err
+		err := l.work(func(f vfs.File) error {
+			if !sync {
+				return nil
 			}
 			return f.Sync()
 		})
-		if l.err == nil && sync {
+		if err != nil {
+			return err
+		}
+		if sync {
 			l.durable = l.written
 			l.metrics.Syncs++
 		}
@@ -232,34 +262,49 @@ func (l *Log) reach(pos Position, mark *Position, sync bool) error {
 	return nil
 }
 
-// work takes the buffer and the right to the file, runs do outside the lock,
-// and records that everything appended before was written, or the failure.
-// Called with mu held and busy false; returns with mu held.
-func (l *Log) work(do func(f vfs.File, buf []byte) error) {
+// work takes the buffer and the right to the file, writes the one to the other
+// and then calls do, both outside the lock. If there is no room for the buffer
+// it stays what is to be written next. Called with mu held and busy false;
+// returns with mu held.
+func (l *Log) work(do func(f vfs.File) error) error {
 	l.busy = true
 	f, buf, end := l.file, l.pending, l.appended
 	l.pending, l.spare = l.spare[:0], nil
 	l.mu.Unlock()
-	err := do(f, buf)
+	err := l.write(f, buf)
+	wrote := err == nil
+	if wrote {
+		err = do(f)
+	}
 	l.mu.Lock()
 	l.busy = false
+	l.exhausted = false
 	if len(buf) > 0 {
 		l.metrics.Writes++
+	}
+	if err != nil {
+		err = fmt.Errorf("WAL segment %s: %w", SegmentName(l.num), err)
+	}
+	switch {
+	case wrote:
+		l.written = end
+	case errors.Is(err, vfs.ErrExhausted):
+		l.exhausted = true
+		buf, l.pending = l.pending, append(buf, l.pending...)
 	}
 	if cap(buf) <= 2*maxBufferBytes { // one huge batch must not stay for ever
 		l.spare = buf[:0]
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, vfs.ErrExhausted) {
 		l.fail(err)
-	} else {
-		l.written = end
 	}
 	l.cond.Broadcast()
+	return err
 }
 
 func (l *Log) fail(err error) {
 	if l.err == nil {
-		l.err = fmt.Errorf("WAL segment %s: %w", SegmentName(l.num), err)
+		l.err = err
 	}
 }
 
@@ -269,21 +314,27 @@ func (l *Log) write(f vfs.File, buf []byte) error {
 	if len(buf) == 0 {
 		return nil
 	}
-	if end := int64(l.written-l.base) + int64(len(buf)); end > l.preallocated {
+	size := int64(l.written - l.base)
+	if end := size + int64(len(buf)); end > l.preallocated {
 		want := (end/preallocateBytes + 1) * preallocateBytes
 		// A disk that has no room for the whole step may have some for buf: the
 		// write decides. Asking again each time would only cost.
 		_ = f.Preallocate(want)
 		l.preallocated = want
 	}
-	_, err := f.Write(buf)
+	err := vfs.Append(f, buf, size)
+	if err != nil {
+		l.preallocated = 0 // it was cut off
+	}
 	return err
 }
 
 // Rotate ends the current segment and starts segment num. Before num receives
 // a byte, the old segment is cut to its size and durable, num exists durably,
 // and sealed, which the caller uses to record both in the manifest, returned.
-// Records may be appended only after Rotate returned.
+// Records may be appended only after Rotate returned. If there was no room, for
+// the records, for num or for sealed, the log goes on in the old segment, and
+// num must not be used again.
 func (l *Log) Rotate(num keys.FileNum, sealed func(old keys.FileNum, sizeBytes int64) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -295,30 +346,28 @@ func (l *Log) Rotate(num keys.FileNum, sealed func(old keys.FileNum, sizeBytes i
 	}
 	var next vfs.File
 	old, size := l.num, int64(l.appended-l.base)
-	l.work(func(f vfs.File, buf []byte) error {
-		err := l.write(f, buf)
-		if err == nil {
-			err = seal(f, size)
-		}
+	err := l.work(func(f vfs.File) error {
+		l.preallocated = 0 // which seal cuts off
+		err := seal(f, size)
 		if err == nil {
 			next, err = l.createSegment(num)
 		}
-		if err == nil {
-			err = sealed(old, size)
+		if err != nil {
+			return err
 		}
-		return err
+		if err := sealed(old, size); err != nil {
+			return l.abandon(next, num, err)
+		}
+		return nil
 	})
-	if l.err != nil {
-		if next != nil {
-			l.err = errors.Join(l.err, next.Close())
-		}
-		return l.err
+	if err != nil {
+		return err
 	}
 	l.metrics.Syncs++
-	err := l.file.Close()
+	err = l.file.Close()
 	l.start(next, num, l.base+Position(size))
 	if err != nil { // synced before: nothing is lost, but something is wrong
-		l.fail(err)
+		l.fail(fmt.Errorf("WAL segment %s: %w", SegmentName(old), err))
 	}
 	return l.err
 }
@@ -336,17 +385,12 @@ func (l *Log) Close() (num keys.FileNum, sizeBytes int64, err error) {
 	if l.err != nil {
 		return num, sizeBytes, errors.Join(l.err, l.file.Close())
 	}
-	l.work(func(f vfs.File, buf []byte) error {
-		if err := l.write(f, buf); err != nil {
-			return err
-		}
-		return seal(f, sizeBytes)
-	})
-	err = errors.Join(l.err, l.file.Close())
-	if l.err == nil {
+	err = l.work(func(f vfs.File) error { return seal(f, sizeBytes) })
+	if err == nil {
 		l.durable = l.written
-		l.err = errClosed
 	}
+	err = errors.Join(err, l.file.Close())
+	l.fail(errClosed)
 	l.cond.Broadcast()
 	return num, sizeBytes, err
 }

@@ -85,8 +85,9 @@ func install(fsys vfs.FS, dir string, file vfs.File, num keys.FileNum, content [
 }
 
 // Append makes e durable and then part of the state. An edit that does not fit
-// the state is refused: nothing was written and the log goes on. Any other
-// error is final, every later call returns it, and it is not known whether a
+// the state is refused: nothing was written and the log goes on. The same holds
+// for one for which there was no room, a vfs.ErrExhausted. Any other error is
+// final, every later call returns it, and it is not known whether a
 // crash will show the edit (invariant 14): a sync is never retried. Such a log
 // can only be replaced by a new one, which starts from State, that is without
 // the edit.
@@ -100,7 +101,14 @@ func (l *Log) Append(e *Edit) error {
 	}
 	frame := record.Frame{Number: uint32(l.state.ManifestNum), Offset: l.sizeBytes, Synced: l.sizeBytes}
 	l.buf = record.Append(l.buf[:0], frame, nil, appendEdit(nil, e))
-	if err := writeAndSync(l.file, l.buf); err != nil {
+	err = vfs.Append(l.file, l.buf, l.sizeBytes)
+	if errors.Is(err, vfs.ErrExhausted) {
+		return fmt.Errorf("%s: append edit: %w", l.name, err)
+	}
+	if err == nil {
+		err = l.file.Sync()
+	}
+	if err != nil {
 		l.err = fmt.Errorf("%s: append edit: %w", l.name, err)
 		return l.err
 	}

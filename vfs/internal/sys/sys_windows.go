@@ -10,6 +10,10 @@ import (
 // errSharingViolation is ERROR_SHARING_VIOLATION.
 const errSharingViolation = syscall.Errno(32)
 
+// exhausted are ERROR_TOO_MANY_OPEN_FILES, ERROR_HANDLE_DISK_FULL,
+// ERROR_DISK_FULL and ERROR_FILE_TOO_LARGE, and what an injected fault may say.
+var exhausted = []syscall.Errno{4, 39, 112, 223, syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EMFILE, syscall.ENFILE}
+
 // OpenLocked lets others read the file but not open it for writing while this
 // handle lives. Not LockFileEx: what it locks cannot be read either, so that
 // the loser would not learn who holds the lock.

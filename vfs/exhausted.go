@@ -1,0 +1,39 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+
+	"sievedb/vfs/internal/sys"
+)
+
+// ErrExhausted marks the error of a call that met a limit of the system and
+// left everything as it was, so that it may be made again once there is room.
+var ErrExhausted = errors.New("no room")
+
+// Exhausted reports whether err says that there is no room: the disk is full, a
+// quota or the largest size of a file is reached, or too many files are open.
+func Exhausted(err error) bool { return sys.Exhausted(err) }
+
+// MaxOpenFiles returns how many files this process may have open, or ok false
+// where that cannot be told or has no limit.
+func MaxOpenFiles() (n uint64, ok bool) { return sys.MaxOpenFiles() }
+
+// Append writes p at the end of f, which is its write position, size bytes from
+// its beginning. If there is no room for p, f is cut back to size and synced,
+// which proves that what it held before is unharmed, and the error is
+// ErrExhausted. After any other error the content of f is unknown.
+func Append(f File, p []byte, size int64) error {
+	_, err := f.Write(p)
+	if !Exhausted(err) {
+		return err
+	}
+	undo := f.Truncate(size)
+	if undo == nil {
+		undo = f.Sync()
+	}
+	if undo != nil {
+		return errors.Join(err, undo)
+	}
+	return fmt.Errorf("%w: %w", ErrExhausted, err)
+}

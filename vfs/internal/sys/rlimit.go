@@ -1,0 +1,17 @@
+//go:build unix
+
+package sys
+
+import "syscall"
+
+var exhausted = []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EMFILE, syscall.ENFILE}
+
+// MaxOpenFiles asks for the soft limit, which the Go runtime has raised to the
+// hard one.
+func MaxOpenFiles() (uint64, bool) {
+	var r syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
+		return 0, false
+	}
+	return uint64(r.Cur), true
+}
