@@ -89,14 +89,25 @@ func (b *backoff) failed(closing, retry <-chan struct{}) {
 	}
 }
 
-// retryFailed has whatever waits after a failure try again at once. Until that
-// fails, too, nothing is known to fail.
+// retryFailed has whatever waits after a failure try again at once, and what is
+// being tried already try once more if it fails. Until then nothing is known to
+// fail: nobody is told of a failure that began before they asked.
 func (db *DB) retryFailed() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	close(db.retry)
 	db.retry = make(chan struct{})
 	db.stats.flushError, db.stats.compactionError = nil, nil
+}
+
+// asked reports whether retryFailed was called since retry was DB.retry.
+func asked(retry <-chan struct{}) bool {
+	select {
+	case <-retry:
+		return true
+	default:
+		return false
+	}
 }
 
 // trash collects what nobody needs any more. It has a lock of its own, because

@@ -24,7 +24,8 @@ type job struct {
 	state   *tree.State   // holds the inputs
 	readers []keys.SeqNum // copied after the inputs were fixed (invariant 8)
 	info    CompactionInfo
-	holding bool // keeps the trash from being empty until state is released
+	holding bool          // keeps the trash from being empty until state is released
+	retry   chan struct{} // DB.retry when it was picked
 }
 
 // manualRequest is a call of Compact that waits.
@@ -60,12 +61,14 @@ func (db *DB) compactTables(l0Only bool) {
 		failed := err != nil && !errors.Is(err, ErrClosed)
 
 		db.mu.Lock()
-		retry := db.retry
-		db.stats.compacted(&j.Plan, j.info.OutputBytes, j.info.Duration, err)
+		again := failed && asked(j.retry)
+		if !again {
+			db.stats.compacted(&j.Plan, j.info.OutputBytes, j.info.Duration, err)
+		}
 		if failed {
 			db.stats.retrying++
 			for _, r := range db.manuals {
-				if r.Keys.Overlaps(j.Reservation.Keys) {
+				if !again && r.Keys.Overlaps(j.Reservation.Keys) {
 					r.err = err
 				}
 			}
@@ -83,7 +86,7 @@ func (db *DB) compactTables(l0Only bool) {
 		}
 		// Its part of the tree stays reserved meanwhile, or every worker would
 		// pick the same again and nothing else be compacted.
-		wait.failed(db.closingc, retry)
+		wait.failed(db.closingc, j.retry)
 		db.mu.Lock()
 		db.stats.retrying--
 		db.release(j)
@@ -120,7 +123,7 @@ func (db *DB) pick(l0Only bool) (*job, bool) {
 		return nil, false
 	}
 	db.running = append(db.running, plan.Reservation)
-	return &job{Plan: plan, state: s, readers: db.readers(), info: compactionInfo(&plan)}, true
+	return &job{Plan: plan, state: s, readers: db.readers(), info: compactionInfo(&plan), retry: db.retry}, true
 }
 
 // pickInput is what a pick from s depends on. Called with mu held.

@@ -35,21 +35,21 @@ func (db *DB) flushMemtables() {
 		}
 		// The input is fixed; what may be dropped from it is decided by who can
 		// read from now on (invariant 8).
-		readers := db.readers()
+		readers, retry := db.readers(), db.retry
 		db.mu.Unlock()
 
 		err := db.flush(oldest, next, readers)
 		db.mu.Lock()
-		db.stats.flushError = err
-		if err != nil {
-			db.stats.flushFailures++
-		}
-		if err == nil {
+		switch {
+		case err == nil:
+			db.stats.flushError = nil
 			db.immutables = slices.Delete(db.immutables, 0, 1)
 			db.flushed = oldest.LargestSeq()
 			db.swapMemtables()
+		case !asked(retry):
+			db.stats.flushError = err
+			db.stats.flushFailures++
 		}
-		retry := db.retry
 		db.cond.Broadcast()
 		db.mu.Unlock()
 		db.backgroundError(err)

@@ -331,3 +331,45 @@ func TestFaultAtEveryCall(t *testing.T) {
 		})
 	}
 }
+
+// TestDiskFullAtEveryByte fills the disk at any byte that a store writes, and
+// makes room once a call has failed: that call works then, and no store becomes
+// read-only nor loses anything (invariant 14).
+func TestDiskFullAtEveryByte(t *testing.T) {
+	seed := newSeed(t)
+	const enough = 1 << 40
+	counting := newLife(seed)
+	counting.f.LimitSpace(enough)
+	must(t, counting.run())
+	free, _ := counting.f.Free("")
+	total := enough - int64(free)
+	disks := int64(40)
+	if *modelOps >= 1_000_000 {
+		disks = 3000
+	}
+	full, failed, recovered := 0, 0, 0
+	for space := int64(seed % uint64(total/disks)); space < total; space += total / disks {
+		l := newLife(seed)
+		l.passing, l.cause = true, syscall.ENOSPC
+		var crashed error // while the disk was full
+		l.lift = func() {
+			crashed = errors.Join(crashed, l.reopen(l.mem.CrashClone(vfs.CrashLost)), l.reopen(l.mem.CrashClone(uint64(space))))
+			l.f.AddSpace(enough)
+		}
+		l.f.LimitSpace(space)
+		if err := errors.Join(l.run(), crashed); err != nil || l.wasReadOnly {
+			t.Fatalf("%d bytes of %d, %v, read-only: %v: %v", space, total, l.f.Faults(), l.wasReadOnly, err)
+		}
+		if len(l.f.Faults()) > 0 {
+			full++
+		}
+		if l.failed {
+			failed++
+		}
+		recovered += l.recovered
+	}
+	t.Logf("%d bytes: %d times the disk was full, %d times a call failed; %d reopenings", total, full, failed, recovered)
+	if failed < int(disks)/2 {
+		t.Error("that is lopsided")
+	}
+}
