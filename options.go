@@ -130,7 +130,8 @@ type Options struct {
 	// quarter of the CPUs, at least 2 and at most 8.
 	Workers int
 	// MaxOpenFiles is the number of tables whose files are kept open, at least
-	// 16. Default: 1000.
+	// 16. Default: 1000. Where the process may have few files open, half of
+	// those at most.
 	MaxOpenFiles int
 
 	// Logger gets a line for each event, from level Debug for those of every
@@ -171,6 +172,7 @@ func (o *Options) withDefaults() (*Options, error) {
 	setDefault(&c.L0StopTables, max(20, c.L0SlowTables))
 	setDefault(&c.Workers, min(max(runtime.NumCPU()/4, 2), 8))
 	setDefault(&c.MaxOpenFiles, 1000)
+	c.MaxOpenFiles = min(c.MaxOpenFiles, max(vfs.MaxOpenFiles()/2, 16))
 	return &c, nil
 }
 

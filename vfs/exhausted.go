@@ -15,9 +15,9 @@ var ErrExhausted = errors.New("no room")
 // quota or the largest size of a file is reached, or too many files are open.
 func Exhausted(err error) bool { return sys.Exhausted(err) }
 
-// MaxOpenFiles returns how many files this process may have open, or ok false
-// where that cannot be told or has no limit.
-func MaxOpenFiles() (n uint64, ok bool) { return sys.MaxOpenFiles() }
+// MaxOpenFiles returns how many files this process may have open, or a number
+// out of reach where that cannot be told or has no limit.
+func MaxOpenFiles() int { return sys.MaxOpenFiles() }
 
 // Append writes p at the end of f, which is its write position, size bytes from
 // its beginning. If there is no room for p, f is cut back to size and synced,

@@ -180,7 +180,12 @@ func (c *Cache) reopen(f *File) (pinned bool, err error) {
 	if c.closing {
 		return false, fmt.Errorf("%s: %w", f.Name(), ErrGone)
 	}
-	h, err := c.fs.Open(filepath.Join(c.dir, f.Name()))
+	path := filepath.Join(c.dir, f.Name())
+	h, err := c.fs.Open(path)
+	if vfs.Exhausted(err) { // the process has no more files, whoever took them
+		c.shrink(len(c.open) / 2)
+		h, err = c.fs.Open(path)
+	}
 	if err != nil {
 		return false, fmt.Errorf("opening a table: %w", err)
 	}
@@ -190,15 +195,15 @@ func (c *Cache) reopen(f *File) (pinned bool, err error) {
 		return false, h.Close() // given up meanwhile; pin finds out
 	}
 	c.open = append(c.open, f)
-	c.shrink()
+	c.shrink(c.maxOpen)
 	return true, nil
 }
 
-// shrink closes idle files until few enough are open or two rounds found no
+// shrink closes idle files until at most n are open or two rounds found no
 // more. What closing a file that was only read may report concerns nobody.
 // Called with mu held.
-func (c *Cache) shrink() {
-	for tries := 2 * len(c.open); tries > 0 && len(c.open) > c.maxOpen; tries-- {
+func (c *Cache) shrink(n int) {
+	for tries := 2 * len(c.open); tries > 0 && len(c.open) > n; tries-- {
 		c.hand %= len(c.open)
 		f := c.open[c.hand]
 		if f.used.Swap(false) || !f.state.CompareAndSwap(0, closed) {

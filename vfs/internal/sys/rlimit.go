@@ -2,16 +2,19 @@
 
 package sys
 
-import "syscall"
+import (
+	"math"
+	"syscall"
+)
 
 var exhausted = []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EMFILE, syscall.ENFILE}
 
 // MaxOpenFiles asks for the soft limit, which the Go runtime has raised to the
 // hard one.
-func MaxOpenFiles() (uint64, bool) {
+func MaxOpenFiles() int {
 	var r syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
-		return 0, false
+		return math.MaxInt
 	}
-	return uint64(r.Cur), true
+	return int(min(uint64(r.Cur), math.MaxInt))
 }
