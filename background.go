@@ -65,7 +65,7 @@ func (db *DB) writeLog() {
 		}
 		// There is no room, and what was acknowledged still waits to be written.
 		db.backgroundError(err)
-		db.events.deliver()
+		db.events.Deliver()
 		wait.failed(db.closingc, retry)
 		db.wakeWriter()
 	}

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"sievedb/internal/invariants"
 	"sievedb/vfs"
 )
 
@@ -242,3 +243,33 @@ func TestObsoleteFiles(t *testing.T) {
 	}
 	must(t, db.Close())
 }
+
+// TestUnclosed wants to be told which iterators and snapshots were still open at
+// Close, and where they were made; without the checks nothing is noted.
+func TestUnclosed(t *testing.T) {
+	var told []string
+	db := mustOpen(t, vfs.NewMem(), "/store", Options{Events: &EventListener{
+		BackgroundError: func(err error) { told = append(told, err.Error()) },
+	}})
+	must(t, db.All().Close())
+	must(t, db.Snapshot().Close())
+	for range db.Prefix(nil).All() {
+		t.Error("an empty store shows a key")
+	}
+	leakIterator(db)
+	leakSnapshot(db)
+	must(t, db.Close())
+	if !invariants.Enabled {
+		if len(told) > 0 {
+			t.Errorf("without checks: %q", told)
+		}
+		return
+	}
+	all := strings.Join(told, "\n")
+	if len(told) != 2 || !strings.Contains(all, "leakIterator") || !strings.Contains(all, "leakSnapshot") || !strings.Contains(all, "close_test.go:") {
+		t.Errorf("%d errors: %s", len(told), all)
+	}
+}
+
+func leakIterator(db *DB) { db.All().First() }
+func leakSnapshot(db *DB) { db.Snapshot() }

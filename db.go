@@ -11,6 +11,7 @@ import (
 	"sievedb/compaction"
 	"sievedb/internal/commit"
 	"sievedb/internal/filecache"
+	"sievedb/internal/invariants"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
 	"sievedb/internal/tree"
@@ -57,8 +58,10 @@ type DB struct {
 	mutable buffer
 	pacer   pacer
 	trash   trash
-	scans   scanCounts
-	events  events
+	// unclosed are the iterators and snapshots, while checks are compiled in.
+	unclosed invariants.Tracker
+	scans    scanCounts
+	events   events
 
 	manifestMu sync.Mutex
 	manifest   *manifest.Log // guarded by manifestMu
@@ -98,7 +101,8 @@ func (db *DB) Options() Options { return *db.o }
 
 // Close waits for the writes in progress, makes everything durable, and
 // releases the directory. Reads in progress finish or return ErrClosed, and so
-// do iterators and snapshots that are still open. It returns what went wrong
+// do iterators and snapshots that are still open; built with the tag invariants
+// it tells, as a background error, where each of those was made. It returns what went wrong
 // in the background and was not reported otherwise. Further calls return the
 // same.
 func (db *DB) Close() error {
@@ -126,6 +130,9 @@ func (db *DB) close() error {
 	db.commit.Lock.Unlock()
 	db.workers.Wait()
 	db.events.badFilters(db.state.Load())
+	for _, where := range db.unclosed.Open() {
+		db.backgroundError(fmt.Errorf("an iterator or a snapshot is still open at Close; it was made by\n%s", where))
+	}
 
 	errs := []error{logErr}
 	if fatal := db.fatal.Load(); fatal != nil {
@@ -222,12 +229,10 @@ func (db *DB) edit(e *manifest.Edit, opened map[keys.FileNum]*tree.Table) error 
 		e.NextFileNum = keys.FileNum(db.nextFile.Load())
 	}
 	before := db.manifest.State().Segments
-	if err := db.manifest.Append(e); err != nil {
-		err = fmt.Errorf("manifest: %w", err)
-		if errors.Is(err, vfs.ErrExhausted) {
-			return err
-		}
-		return db.fail(err)
+	if err := db.manifest.Append(e); errors.Is(err, vfs.ErrExhausted) {
+		return fmt.Errorf("manifest: %w", err)
+	} else if err != nil {
+		return db.fail(fmt.Errorf("manifest: %w", err))
 	}
 	for _, s := range before {
 		if s.FileNum < e.OldestSegment {

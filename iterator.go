@@ -120,7 +120,9 @@ func (db *DB) scanState(state *tree.State, lo, hi []byte, snapshot keys.SeqNum, 
 		in = &w.merging
 	}
 	w.visible.Reset(in, internal.VisibleOptions{Snapshot: snapshot, Lower: w.lower, Upper: w.upper})
-	return &Iterator{db: db, state: state, walk: w}
+	it := &Iterator{db: db, state: state, walk: w}
+	db.unclosed.Opened(it)
+	return it
 }
 
 // ready reports whether the iterator may move.
@@ -244,6 +246,7 @@ func (it *Iterator) Close() error {
 		return it.err
 	}
 	it.err = it.Err()
+	it.db.unclosed.Closed(it)
 	w := it.walk
 	it.walk = nil
 	err := it.db.closedError(w.visible.Close())

@@ -27,6 +27,7 @@ func (db *DB) Snapshot() *Snapshot {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	s := &Snapshot{db: db}
+	db.unclosed.Opened(s)
 	if db.follow != nil {
 		s.state = db.acquire()
 	}
@@ -42,6 +43,7 @@ func (s *Snapshot) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
+	s.db.unclosed.Closed(s)
 	if s.state != nil {
 		s.db.note(s.state.Release())
 	}
