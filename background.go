@@ -51,23 +51,17 @@ func (db *DB) writeLog() {
 			}
 			timer.Stop()
 		}
-		db.mu.Lock()
-		retry := db.retry
-		db.mu.Unlock()
 		err := db.log.Flush()
 		_ = db.logFailure(err) // remembered there; the next write returns it
-		if db.log.Err() != nil {
-			continue
-		}
-		if err == nil {
+		switch {
+		case err == nil:
 			wait = 0
-			continue
+		case db.log.Err() == nil: // no room, and what was acknowledged waits for it
+			db.backgroundError(err)
+			db.events.Deliver()
+			wait.failed(db.closingc, nil) // a Flush writes the log itself
+			db.wakeWriter()
 		}
-		// There is no room, and what was acknowledged still waits to be written.
-		db.backgroundError(err)
-		db.events.Deliver()
-		wait.failed(db.closingc, retry)
-		db.wakeWriter()
 	}
 }
 

@@ -19,6 +19,12 @@ type pacer struct {
 // maxDelay bounds one delay, of however large a batch.
 const maxDelay = time.Second
 
+// maxCredit bounds how far writes may catch up, after sleeps that took longer
+// than they were asked to or because none came. Without credit, writers on a busy
+// machine, where each sleep lasts some milliseconds too long, get on at a small
+// part of the rate.
+const maxCredit = 100 * time.Millisecond
+
 // maxPace bounds the delay of one MiB to a second.
 const maxPace = 1e6
 
@@ -36,8 +42,8 @@ func (p *pacer) wait(sizeBytes int64, closing <-chan struct{}) {
 	}
 	now := time.Now()
 	p.mu.Lock()
-	if p.next.Before(now) {
-		p.next = now
+	if earliest := now.Add(-maxCredit); p.next.Before(earliest) {
+		p.next = earliest
 	}
 	p.next = p.next.Add(time.Duration(float64(sizeBytes) * float64(rate) / 1000))
 	// The rate may be another by then, so nobody waits longer than this.
