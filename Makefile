@@ -4,7 +4,7 @@
 FUZZTIME ?= 30s
 BENCHTIME ?= 1s
 
-.PHONY: ci test race lint fuzz bench peers long crash big
+.PHONY: ci test race lint fuzz bench peers long crash faults overload big
 
 ci:
 	bash .ci/run
@@ -42,6 +42,16 @@ long:
 # hundred kills of a process that writes.
 crash:
 	GOGC=300 go test -count=1 -timeout=2h -v -run='^(TestCrash.*|TestKill)$$' . -sievedb.crashes=100000 -sievedb.kills=200
+
+# Each call that a store makes of its file system fails, in eight ways, and the
+# disk is full at each of some thousand bytes: five to ten minutes.
+faults:
+	go test -count=1 -timeout=2h -run='^(TestFaultAtEveryCall|TestDiskFullAtEveryByte)$$' -v . -sievedb.ops=1000000
+
+# Five minutes of writes faster than compactions can follow. Needs 1 GB of disk in
+# TMPDIR.
+overload:
+	go test -count=1 -timeout=1h -run='^TestOverload$$' -v . -sievedb.ops=1000000
 
 # Ten million keys: open in two seconds, 400 MB of memory. Needs 4 GB of disk in
 # TMPDIR and some minutes.

@@ -17,8 +17,8 @@ var (
 	ErrLocked = errors.New("sievedb: the directory is in use")
 	// ErrReadOnly says that the store takes no writes; reads go on. Either
 	// OpenReadOnly opened it, or an earlier write to the WAL or the manifest
-	// failed: then the error comes wrapped with that first failure, and
-	// reopening recovers what was durable.
+	// failed, and not for want of space alone: then the error comes wrapped with
+	// that first failure, and reopening recovers what was durable.
 	ErrReadOnly = errors.New("sievedb: the store is read-only")
 	// ErrCorrupt says that a file does not hold what the store wrote; the
 	// details are in a *CorruptionError.

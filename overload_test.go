@@ -94,7 +94,7 @@ func TestOverload(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	duration, disk, o := 4*time.Second, newSlowCompactions(vfs.NewMem(), 8<<20), Options{
+	duration, disk, o := 2*time.Second, newSlowCompactions(vfs.NewMem(), 4<<20), Options{
 		Durability: SyncNever, Latencies: true,
 		MemtableBytes: 256 << 10, TableBytes: 128 << 10, CacheBytes: 1 << 20,
 	}
@@ -105,7 +105,7 @@ func TestOverload(t *testing.T) {
 	}
 	db := mustOpen(t, disk, t.TempDir(), o)
 	disk.db = db
-	const keyCount, writers, readers, valueBytes = 1 << 20, 4, 2, 200
+	const keyCount, writers, readers, valueBytes = 1 << 20, 4, 1, 200
 	seed := newSeed(t)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup

@@ -18,7 +18,7 @@ func TestPacer(t *testing.T) {
 		if time.Since(start) != 0 {
 			t.Errorf("without a limit: %v", time.Since(start))
 		}
-		p.set(1e9 / kib * 1000) // a millisecond for each KiB
+		p.set(1e9 / kib) // a millisecond for each KiB
 		time.Sleep(time.Hour)
 
 		start = time.Now()

@@ -279,7 +279,7 @@ var injuries = []injury{
 // passed, or after a crash, holds all that was acknowledged (invariant 14).
 func TestFaultAtEveryCall(t *testing.T) {
 	seed := newSeed(t)
-	perInjury := 16
+	perInjury := 10
 	if *modelOps >= 1_000_000 {
 		perInjury = 1 << 30
 	}
@@ -343,7 +343,7 @@ func TestDiskFullAtEveryByte(t *testing.T) {
 	must(t, counting.run())
 	free, _ := counting.f.Free("")
 	total := enough - int64(free)
-	disks := int64(40)
+	disks := int64(25)
 	if *modelOps >= 1_000_000 {
 		disks = 3000
 	}
