@@ -85,10 +85,9 @@ func (b *backoff) failed(closing, retry <-chan struct{}) {
 
 // retryFailed has whatever waits after a failure try again at once, and what is
 // being tried already try once more if it fails. Until then nothing is known to
-// fail: nobody is told of a failure that began before they asked.
+// fail: nobody is told of a failure that began before they asked. Called with
+// mu held.
 func (db *DB) retryFailed() {
-	db.mu.Lock()
-	defer db.mu.Unlock()
 	close(db.retry)
 	db.retry = make(chan struct{})
 	db.stats.flushError, db.stats.compactionError = nil, nil

@@ -259,6 +259,10 @@ func (db *DB) compact(ctx context.Context, lo, hi []byte, rewriteAll bool) error
 
 		RewriteAll: rewriteAll,
 	}}
+	// Not what failed elsewhere: as long as that waits, it stays out of the way.
+	if slices.ContainsFunc(db.running, func(o compaction.Reservation) bool { return o.Keys.Overlaps(r.Keys) }) {
+		db.retryFailed()
+	}
 	db.manuals = append(db.manuals, r)
 	db.cond.Broadcast()
 	db.mu.Unlock()

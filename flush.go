@@ -119,7 +119,11 @@ func (db *DB) writeMemtable(b buffer, readers []keys.SeqNum, out *outputs) error
 // What failed in the background, for want of space perhaps, is tried again at
 // once, and not only when its time has come.
 func (db *DB) Flush(ctx context.Context) error {
-	db.retryFailed()
+	db.mu.Lock()
+	if len(db.immutables) > 0 || db.crowded() {
+		db.retryFailed()
+	}
+	db.mu.Unlock()
 	last, err := db.rotateForFlush(ctx)
 	db.events.Deliver()
 	if err != nil || last == nil {
