@@ -11,6 +11,7 @@ import (
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
 	"sievedb/vfs"
+	"sievedb/wal"
 )
 
 // plan is what is to be used of the old store.
@@ -42,6 +43,9 @@ func makePlan(dir string, report *Report) (*plan, error) {
 		return nil, err
 	}
 	st, err := manifest.Load(vfs.OS(), dir)
+	if err == nil {
+		err = behind(st, names)
+	}
 	var version *manifest.VersionError
 	switch {
 	case err == nil:
@@ -58,6 +62,35 @@ func makePlan(dir string, report *Report) (*plan, error) {
 		return nil, fmt.Errorf("%s holds neither a table nor a WAL segment", dir)
 	}
 	return p, nil
+}
+
+// behind returns an error if the manifest, which can be loaded, knows less than
+// the directory: a file that it lists is gone, and there are younger ones than
+// it has heard of. It has lost its last edits, at the end of one, where nothing
+// vouched for them; alone, a missing file is just that.
+func behind(st *manifest.State, names []string) error {
+	missing := func(name string) bool { return !slices.Contains(names, name) }
+	var gone string
+	for level := range st.Version.Levels {
+		for _, t := range st.Version.Levels[level] {
+			if name := fmt.Sprintf("%06d.sst", t.FileNum); missing(name) {
+				gone = name
+			}
+		}
+	}
+	for _, s := range st.Segments {
+		if name := wal.SegmentName(s.FileNum); missing(name) {
+			gone = name
+		}
+	}
+	for _, name := range names {
+		table, isTable := decode.ParseNum(name, ".sst")
+		segment, isSegment := decode.ParseNum(name, ".wal")
+		if young := isTable && table >= st.NextFileNum || isSegment && segment >= st.NextFileNum; young && gone != "" {
+			return fmt.Errorf("the manifest lacks its last edits: it knows %s, which is gone, but not %s", gone, name)
+		}
+	}
+	return nil
 }
 
 // take plans what a whole manifest says.
