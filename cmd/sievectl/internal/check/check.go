@@ -118,6 +118,7 @@ func (c *checker) checkManifest(names []string) {
 	st, err := manifest.Load(vfs.OS(), c.Dir)
 	if err == nil {
 		c.state, c.Manifest, c.LastSeq = st, manifest.ManifestName(st.ManifestNum), uint64(st.LastSeq)
+		c.noteTornEdit(st.ManifestNum)
 		return
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,6 +144,22 @@ func (c *checker) checkManifest(names []string) {
 				c.Problems = append(c.Problems, p)
 			}
 		}
+	}
+}
+
+// noteTornEdit notes what a manifest that can be loaded has behind its edits.
+func (c *checker) noteTornEdit(num keys.FileNum) {
+	f, err := decode.OpenFile(filepath.Join(c.Dir, c.Manifest))
+	if err != nil {
+		c.problem(c.Manifest, err)
+		return
+	}
+	gaps, err := decode.WalkManifest(f, num, func(*decode.Edit) error { return nil })
+	if err != nil {
+		c.problem(c.Manifest, err)
+	}
+	for _, g := range gaps {
+		c.note("%s, bytes %d to %d: torn by a crash; the next process that opens the store leaves them out", c.Manifest, g.Offset, g.End)
 	}
 }
 

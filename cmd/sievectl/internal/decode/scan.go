@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"sievedb/filter"
+	"sievedb/internal/codec"
+	"sievedb/internal/rangedel"
 	"sievedb/sstable"
 )
 
@@ -69,6 +71,44 @@ func compressedAt(b []byte, at int) (f frame, end int) {
 		return f, 0
 	}
 	return f, end
+}
+
+// scanRangeDels returns the range tombstones of a frame in b, which holds what
+// follows the data blocks, or nil. Of several it is the last: one before it can
+// only be a copy in what is left of a block.
+func scanRangeDels(b []byte) (found *rangedel.Set) {
+	for at := range b {
+		f, end := compressedAt(b, at)
+		if n := rangeDelsLen(b[at:]); end == 0 && n > 0 && n+frameTailLen <= len(b)-at {
+			f, _ = openFrame(b[at : at+n+frameTailLen])
+		}
+		if f.kind != kindRangeDels {
+			continue
+		}
+		if s, err := rangedel.Decode(f.payload); err == nil {
+			found = s
+		}
+	}
+	return found
+}
+
+// rangeDelsLen returns the length of the payload at the beginning of b, as
+// docs/format.md has it, or zero if there is none.
+func rangeDelsLen(b []byte) int {
+	r := codec.NewReader(b)
+	if r.Uint8("version") != 1 {
+		return 0
+	}
+	for n := r.Uint32("count"); n > 0 && r.Err() == nil; n-- {
+		r.LenBytes("boundary")
+		for m := r.Uvarint("sequence numbers"); m > 0 && r.Err() == nil; m-- {
+			r.Uvarint("sequence number")
+		}
+	}
+	if r.Err() != nil {
+		return 0
+	}
+	return r.Offset()
 }
 
 // rawLen returns the length of the frame at the end of b, not compressed, that

@@ -44,7 +44,7 @@ type Table struct {
 	Footer     *Footer       // nil if it is damaged
 	Properties []Property    // nil if they are damaged
 	Filter     filter.Reader // match-all without a usable filter
-	RangeDels  *rangedel.Set // nil without range tombstones
+	RangeDels  *rangedel.Set // nil without range tombstones that can be read
 	// Problems are what is damaged but for data blocks, each with file and
 	// offset.
 	Problems []error
@@ -81,6 +81,13 @@ func ReadTable(f *File, size int64) (*Table, error) {
 	}
 	blocks, end := scan(b)
 	t.Blocks, t.DataEnd = blocks, uint64(end)
+	if t.Footer == nil {
+		behind := uint64(0)
+		if n := len(blocks); n > 0 {
+			behind = blocks[n-1].End()
+		}
+		t.RangeDels = scanRangeDels(b[behind:])
+	}
 	return t, nil
 }
 

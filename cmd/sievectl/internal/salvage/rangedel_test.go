@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"sievedb"
+	"sievedb/cmd/sievectl/internal/decode"
 	"sievedb/internal/manifest"
 	"sievedb/vfs"
 )
@@ -77,5 +80,59 @@ func TestRepairKeepsRangeDeletes(t *testing.T) {
 			t.Errorf("%d keys, %d written, want %d: %+v", found, report.KeysWritten, len(want), report)
 		}
 		must(got.Close())
+	}
+}
+
+// The range tombstones of a table are found without its footer, too, with
+// entries before them or none; and if they are gone, the report says so.
+func TestRangeDeletesWithoutFooter(t *testing.T) {
+	for _, withEntry := range []bool{false, true} {
+		dir := filepath.Join(t.TempDir(), "store")
+		db, err := sievedb.Open(dir, options(sievedb.NoCompression, 1000))
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(err)
+		key := func(i int) []byte { return fmt.Appendf(nil, "k%04d", i) }
+		for i := range 300 {
+			must(db.Put(key(i), []byte("v")))
+		}
+		must(db.Flush(t.Context()))
+		snap := db.Snapshot() // so that no compaction drops them
+		must(db.DeleteRange(key(20), key(25)))
+		if withEntry {
+			must(db.Put(key(200), []byte("w")))
+		}
+		must(db.Flush(t.Context()))
+		must(db.Close())
+		must(snap.Close())
+		f := &fixture{dir: dir, files: readAll(t, dir)}
+		f.state, err = manifest.Load(vfs.OS(), dir)
+		must(err)
+		tables := 0
+		f.tables(t, func(level int, name string, table *decode.Table) {
+			if table.RangeDels == nil {
+				return
+			}
+			tables++
+			b := f.files[name]
+			mentions := func(r *Report) bool {
+				return slices.ContainsFunc(r.Losses, func(l *Loss) bool { return l.File == name && strings.Contains(l.Cause, "range tombstones") })
+			}
+			got, r := repaired(t, f.with(t, name, flip(b, len(b)-50)))
+			if len(got) != 295 || mentions(r) {
+				t.Errorf("with an entry %t: %d keys without the footer of %s: %v", withEntry, len(got), name, r.Losses)
+			}
+			got, r = repaired(t, f.with(t, name, b[:table.Footer.RangeTombstones.Offset]))
+			if len(got) != 300 || !mentions(r) {
+				t.Errorf("with an entry %t: %d keys without the range tombstones of %s: %v", withEntry, len(got), name, r.Losses)
+			}
+		})
+		if tables != 1 {
+			t.Errorf("%d tables with range tombstones", tables)
+		}
 	}
 }

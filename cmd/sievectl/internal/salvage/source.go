@@ -84,15 +84,28 @@ func (p *plan) openTable(num keys.FileNum, listed manifest.LevelTable) (*source,
 	for _, err := range t.Problems {
 		p.report.damaged(err)
 	}
-	if t.Footer != nil && t.RangeDels == nil && t.Footer.RangeTombstones.Length > 0 {
-		h := t.Footer.RangeTombstones
-		p.report.lose(name, int64(h.Offset), int64(h.Offset+h.Length), "range tombstones; what they deleted may be back")
-	}
+	p.reportRangeDels(name, t, m)
 	if seq, ok := t.Number(decode.TagLargestSeq); ok && !p.whole {
 		p.lastSeq = max(p.lastSeq, keys.SeqNum(seq), t.RangeDels.Largest())
 	}
 	s.file, s.table, s.stats.Scanned = f, t, t.Scanned
 	return s, nil
+}
+
+// reportRangeDels reports what is lost of a table's range tombstones.
+func (p *plan) reportRangeDels(name string, t *decode.Table, m *manifest.TableMeta) {
+	const lost = "range tombstones; what they deleted may be back"
+	switch {
+	case t.RangeDels != nil:
+	case t.Footer != nil:
+		if h := t.Footer.RangeTombstones; h.Length > 0 {
+			p.report.lose(name, int64(h.Offset), int64(h.Offset+h.Length), lost)
+		}
+	case m == nil:
+		p.report.note("%s: nothing tells whether it had range tombstones; what they deleted may be back", name)
+	case m.RangeDeletes > 0:
+		p.report.lose(name, int64(t.DataEnd), int64(m.SizeBytes), lost)
+	}
 }
 
 // readTable reads a table of the size that the manifest has for it, if that is
