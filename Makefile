@@ -4,7 +4,7 @@
 FUZZTIME ?= 30s
 BENCHTIME ?= 1s
 
-.PHONY: ci test race lint fuzz bench peers long crash faults overload big
+.PHONY: ci test race lint fuzz damage bench peers long crash faults overload big
 
 ci:
 	bash .ci/run
@@ -21,6 +21,11 @@ lint:
 # Each target in turn, FUZZTIME long.
 fuzz:
 	bash .ci/fuzz $(FUZZTIME)
+
+# Damage to every byte, and every length, of each file of a store: what opening,
+# reading, check and repair make of it, counted. Some minutes.
+damage:
+	go test -count=1 -timeout=2h -run='^TestDamage$$' -v ./cmd/sievectl -sievectl.damage
 
 bench:
 	go test -run='^$$' -bench=. -benchmem -benchtime=$(BENCHTIME) ./...
