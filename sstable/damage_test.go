@@ -12,6 +12,7 @@ import (
 	"sievedb/internal/cache"
 	"sievedb/internal/codec"
 	"sievedb/internal/corrupt"
+	"sievedb/internal/damagetest"
 	"sievedb/internal/keys"
 	"sievedb/sstable/internal/block"
 )
@@ -369,5 +370,57 @@ func FuzzFrame(f *testing.F) {
 		if p, _, err := unframe(data, kindData, sum, 1<<20); err == nil && len(p) > 1<<20 {
 			t.Fatalf("decoded %d bytes", len(p))
 		}
+	})
+}
+
+// FuzzTable reads arbitrary bytes as a table, with their checksums as they are
+// or made right.
+func FuzzTable(f *testing.F) {
+	for _, c := range []Compression{NoCompression, SnappyCompression} {
+		file, _ := build(f, WriterOptions{FileNum: 7, BlockSize: 128, Compression: c, FilterMillibits: 10_000}, smallEntries(), goldenSpans()...)
+		f.Add(file.data, false)
+		f.Add(file.data, true)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, sealed bool) {
+		data = bytes.Clone(data)
+		if sealed {
+			damagetest.Seal(map[string][]byte{"000007.sst": data})
+		}
+		note := func(err error) {
+			if err != nil {
+				located(t, err, len(data))
+			}
+		}
+		r, err := Open(&memFile{data: data}, ReaderOptions{Name: "000007.sst", Cache: cache.New(4 << 10), WantSize: uint64(len(data))})
+		if err != nil {
+			note(err)
+			return
+		}
+		_, err = r.LoadFilter()
+		note(err)
+		note(r.Verify())
+		_ = r.Bounds()
+		for _, k := range []string{"", "gone", "key07", "key11", "\xff"} {
+			_, err := r.Get(nil, []byte(k), filter.Hash([]byte(k)), keys.MaxSeqNum)
+			note(err)
+		}
+		it := r.NewIter(IterOptions{})
+		end := 22*len(data) + 1 // a snappy block decodes to no more
+		n := 0
+		for ok := it.First(); ok; ok = it.Next() {
+			if n++; n > end {
+				t.Fatal("a scan that does not end")
+			}
+		}
+		for ok := it.Last(); ok; ok = it.Prev() {
+			if n++; n > 2*end {
+				t.Fatal("a backward scan that does not end")
+			}
+		}
+		it.SeekGE([]byte("key07"), keys.MakeTrailer(3, keys.KindPut))
+		it.Prev()
+		it.SeekLT([]byte("key11"), keys.MakeTrailer(3, keys.KindPut))
+		it.Next()
+		note(it.Close())
 	})
 }
