@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"path/filepath"
+	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"sievedb/vfs"
 )
@@ -23,30 +26,78 @@ func TestModel(t *testing.T) {
 			var fs vfs.FS = vfs.NewMem()
 			dir := "/store"
 			if i%8 == 0 {
-				fs, dir = vfs.OS(), t.TempDir()
+				fs, dir = vfs.OS(), filepath.Join(t.TempDir(), "store")
 			}
-			r := &modelRun{t: t, rng: newRand(seed + uint64(i)), fs: fs, dir: dir, sets: sets, set: set}
+			rng := newRand(seed + uint64(i))
+			r := &modelRun{t: t, rng: rng, pool: keyPool(rng, max(300, set.keys)), fs: fs, dir: dir, sets: sets, set: set}
 			r.run(*modelOps / len(sets))
 		})
 	}
 }
 
+// TestModelShrinks is the same on short histories of few keys, which rapid
+// makes: what fails is made as short as it can be before it is shown.
+func TestModelShrinks(t *testing.T) {
+	pool := keyPool(newRand(1), 40)
+	rapid.Check(t, func(t *rapid.T) {
+		sets := slices.DeleteFunc(optionSets(), func(s optionSet) bool { return s.keys > 0 })
+		rng := drawn{t}
+		r := &modelRun{t: t, rng: rng, pool: pool, fs: vfs.NewMem(), dir: "/store", sets: sets, set: sets[rng.IntN(len(sets))]}
+		r.open()
+		t.Cleanup(func() { r.db.Close() })
+		steps := map[string]func(*rapid.T){}
+		for _, a := range modelActions {
+			steps[a.name] = func(t *rapid.T) { r.op++; a.do(r); t.Log(r.did) }
+		}
+		t.Repeat(steps)
+		r.end()
+	})
+}
+
+// drawn makes choices that rapid can shrink.
+type drawn struct{ t *rapid.T }
+
+func (d drawn) IntN(n int) int { return rapid.IntRange(0, n-1).Draw(d.t, "choice") }
+
+// TestSameHistory does one history with each option set, and wants the same of
+// all: options change how a store works, and no answer.
+func TestSameHistory(t *testing.T) {
+	seed := newSeed(t)
+	var first []string
+	for _, set := range optionSets() {
+		set.keys = 0
+		rng := newRand(seed)
+		r := &modelRun{t: t, rng: rng, pool: keyPool(rng, 100), fs: vfs.NewMem(), dir: "/store", sets: []optionSet{set}, set: set}
+		r.run(250)
+		if first == nil {
+			first = r.told
+		}
+		if !slices.Equal(r.told, first) {
+			t.Errorf("%s: another history than with the first set", set.name)
+		}
+	}
+	if len(first) < 250 {
+		t.Errorf("only %d operations", len(first))
+	}
+}
+
 // modelRun is one store beside its model.
 type modelRun struct {
-	t    *testing.T
-	rng  *rand.Rand
+	t    rapid.TB
+	rng  chooser
+	pool [][]byte
 	fs   vfs.FS
 	dir  string
 	sets []optionSet
 	set  optionSet // in force
 
-	pool      [][]byte
 	db        *DB
 	model     model
 	snapshots []pinned
 	cursors   []*cursor
 	op        int
 	did       string
+	told      []string // all that was done
 }
 
 // pinned is a snapshot and what it should hold.
@@ -55,20 +106,19 @@ type pinned struct {
 	model model
 }
 
-// cursor is an iterator that stays open, and where it should stand.
-type cursor struct {
-	*Iterator
-	view model
-	at   int // in view; -1 is on no key
-}
-
 func (r *modelRun) run(ops int) {
-	r.pool = keyPool(r.rng, max(300, r.set.keys))
 	r.open()
 	r.prefill(r.set.keys)
 	for r.op = range ops {
 		r.step()
+		r.told = append(r.told, r.did)
 	}
+	r.end()
+}
+
+// end compares all that is there, and again after the store was opened once
+// more.
+func (r *modelRun) end() {
 	r.did = "the end"
 	r.check(checkAll(r.db, r.model))
 	r.reopen()
@@ -111,57 +161,105 @@ func (r *modelRun) check(err error) {
 	}
 }
 
-// step does one operation; the weights keep reads and writes in balance.
+// modelActions are the operations, and how often of a thousand times each is
+// chosen: reads and writes are in balance.
+var modelActions = []struct {
+	name   string
+	weight int
+	do     func(*modelRun)
+}{
+	{"put", 280, (*modelRun).put},
+	{"delete", 70, (*modelRun).delete},
+	{"delete range", 20, (*modelRun).deleteRange},
+	{"put if", 15, (*modelRun).putIf},
+	{"update", 10, (*modelRun).update},
+	{"batch", 35, (*modelRun).batch},
+	{"lookup", 220, (*modelRun).lookup},
+	{"scan", 100, (*modelRun).scan},
+	{"move a cursor", 100, (*modelRun).move},
+	{"at a snapshot", 90, (*modelRun).atSnapshot},
+	{"snapshot", 20, (*modelRun).snapshot},
+	{"sync", 20, (*modelRun).sync},
+	{"flush", 9, (*modelRun).flush},
+	{"compact", 6, (*modelRun).compact},
+	{"checkpoint", 1, (*modelRun).checkpoint},
+	{"follow", 1, (*modelRun).follow},
+	{"reopen", 3, (*modelRun).reopen},
+}
+
+// step does one operation.
 func (r *modelRun) step() {
-	switch n := r.rng.IntN(1000); {
-	case n < 280:
-		k, v := r.key(), r.value()
-		r.did = "put " + show(k, v)
-		r.check(r.db.Put(k, v))
-		r.model.put(k, v)
-	case n < 350:
-		k := r.key()
-		r.did = "delete " + show(k, nil)
-		r.check(r.db.Delete(k))
-		r.model.delete(k)
-	case n < 370:
-		lo, hi := r.model.few(r.rng, r.pool)
-		r.did = fmt.Sprintf("delete range %.40q %.40q", lo, hi)
-		r.check(r.db.DeleteRange(lo, hi))
-		r.model.deleteRange(lo, hi)
-	case n < 385:
-		r.putIf()
-	case n < 395:
-		r.update()
-	case n < 430:
-		r.batch()
-	case n < 650:
-		r.lookup()
-	case n < 750:
-		r.scan()
-	case n < 850:
-		r.move()
-	case n < 940:
-		r.atSnapshot()
-	case n < 960:
-		r.snapshot()
-	case n < 980:
-		r.did = "sync"
-		r.check(r.db.Sync())
-	case n < 990:
-		r.did = "flush"
-		r.check(r.db.Flush(context.Background()))
-	case n < 995:
-		lo, hi := r.bounds()
-		r.did = fmt.Sprintf("compact %.40q %.40q", lo, hi)
-		r.check(r.db.Compact(context.Background(), lo, hi))
-	case n < 997:
-		r.did = "compact all"
-		r.check(r.db.Compact(context.Background(), nil, nil))
-	default:
-		r.did = "reopen"
-		r.reopen()
+	n := r.rng.IntN(1000)
+	for _, a := range modelActions {
+		if n -= a.weight; n < 0 {
+			a.do(r)
+			return
+		}
 	}
+}
+
+func (r *modelRun) put() {
+	k, v := r.key(), r.value()
+	r.did = "put " + show(k, v)
+	r.check(r.db.Put(k, v))
+	r.model.put(k, v)
+}
+
+func (r *modelRun) delete() {
+	k := r.key()
+	r.did = "delete " + show(k, nil)
+	r.check(r.db.Delete(k))
+	r.model.delete(k)
+}
+
+func (r *modelRun) deleteRange() {
+	lo, hi := r.model.few(r.rng, r.pool)
+	r.did = fmt.Sprintf("delete range %.40q %.40q", lo, hi)
+	r.check(r.db.DeleteRange(lo, hi))
+	r.model.deleteRange(lo, hi)
+}
+
+func (r *modelRun) sync() {
+	r.did = "sync"
+	r.check(r.db.Sync())
+}
+
+func (r *modelRun) flush() {
+	r.did = "flush"
+	r.check(r.db.Flush(context.Background()))
+}
+
+func (r *modelRun) compact() {
+	var lo, hi []byte
+	if r.rng.IntN(4) > 0 {
+		lo, hi = r.bounds()
+	}
+	r.did = fmt.Sprintf("compact %.40q %.40q", lo, hi)
+	r.check(r.db.Compact(context.Background(), lo, hi))
+}
+
+// checkpoint opens a checkpoint, with other options, as a store of its own.
+func (r *modelRun) checkpoint() {
+	dir := fmt.Sprintf("%s-copy-%d", r.dir, r.op)
+	r.did = "checkpoint"
+	r.check(r.db.Checkpoint(context.Background(), dir))
+	r.checkOpen(mustOpen(r.t, r.fs, dir, r.sets[r.rng.IntN(len(r.sets))].o))
+}
+
+// follow opens the store read-only beside its writer.
+func (r *modelRun) follow() {
+	r.sync()
+	r.did = "follow"
+	ro, err := OpenReadOnly(r.dir, &Options{FS: r.fs})
+	r.check(err)
+	r.checkOpen(ro)
+}
+
+// checkOpen compares another view of the store, and closes it.
+func (r *modelRun) checkOpen(db *DB) {
+	r.check(checkAll(db, r.model))
+	r.check(db.Verify(context.Background()))
+	r.check(db.Close())
 }
 
 // key returns a key of the pool; some are far more popular than others, so that
@@ -391,68 +489,6 @@ func (r *modelRun) iterator(g getter, m model, where string) (*Iterator, model) 
 	}
 }
 
-// move moves one of the cursors a few steps, with turns.
-func (r *modelRun) move() {
-	if len(r.cursors) < 4 {
-		it, view := r.iterator(r.db, r.model, "the store, as a cursor")
-		r.cursors = append(r.cursors, &cursor{it, view, -1})
-	}
-	i := r.rng.IntN(len(r.cursors))
-	c := r.cursors[i]
-	for range 1 + r.rng.IntN(12) {
-		r.moveOnce(c)
-	}
-	if r.rng.IntN(10) == 0 {
-		r.check(c.Close())
-		r.cursors = append(r.cursors[:i], r.cursors[i+1:]...)
-	}
-}
-
-func (r *modelRun) moveOnce(c *cursor) {
-	var ok bool
-	n := len(c.view)
-	switch r.rng.IntN(10) {
-	case 0:
-		r.did = "cursor: first"
-		ok, c.at = c.First(), min(0, n-1)
-	case 1:
-		r.did = "cursor: last"
-		ok, c.at = c.Last(), n-1
-	case 2:
-		k := r.key()
-		r.did = fmt.Sprintf("cursor: seek %.40q", k)
-		ok = c.SeekGE(k)
-		if c.at, _ = c.view.search(k); c.at == n {
-			c.at = -1
-		}
-	case 3:
-		k := r.key()
-		r.did = fmt.Sprintf("cursor: seek before %.40q", k)
-		ok = c.SeekLT(k)
-		c.at, _ = c.view.search(k)
-		c.at--
-	case 4, 5, 6:
-		r.did = fmt.Sprintf("cursor: next from %d of %d", c.at, n)
-		ok = c.Next()
-		if c.at >= 0 {
-			if c.at++; c.at == n {
-				c.at = -1
-			}
-		}
-	default:
-		r.did = fmt.Sprintf("cursor: prev from %d of %d", c.at, n)
-		ok = c.Prev()
-		c.at = max(c.at-1, -1)
-	}
-	r.check(c.Err())
-	if want := c.at >= 0; ok != want || c.Valid() != want {
-		r.fail("stands on %s: %v, want %s", show(c.Key(), c.Value()), ok, c.view.at(c.at))
-	}
-	if ok && (!bytes.Equal(c.Key(), c.view[c.at].key) || !bytes.Equal(c.Value(), c.view[c.at].value)) {
-		r.fail("stands on %s, want %s", show(c.Key(), c.Value()), c.view.at(c.at))
-	}
-}
-
 // snapshot takes a snapshot, or closes one.
 func (r *modelRun) snapshot() {
 	if len(r.snapshots) < 3 || r.rng.IntN(2) == 0 && len(r.snapshots) < 10 {
@@ -497,6 +533,7 @@ func (r *modelRun) close() {
 
 // reopen closes the store and opens it with other options.
 func (r *modelRun) reopen() {
+	r.did = "reopen"
 	r.close()
 	r.set = r.sets[r.rng.IntN(len(r.sets))]
 	r.open()

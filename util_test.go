@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"sievedb/filter"
 	"sievedb/internal/keys"
 	"sievedb/vfs"
@@ -34,6 +36,9 @@ func newSeed(t testing.TB) uint64 {
 	t.Logf("SIEVEDB_SEED=%d", seed)
 	return seed
 }
+
+// chooser makes the choices of a random test.
+type chooser interface{ IntN(n int) int }
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x51e7e)) }
 
@@ -163,7 +168,7 @@ func (c change) txn(tx *Txn) error {
 }
 
 // few returns bounds of a range with few entries of m, or, rarely, of any range.
-func (m model) few(rng *rand.Rand, pool [][]byte) (lo, hi []byte) {
+func (m model) few(rng chooser, pool [][]byte) (lo, hi []byte) {
 	lo, hi = pool[rng.IntN(len(pool))], pool[rng.IntN(len(pool))]
 	switch rng.IntN(40) {
 	case 0:
@@ -194,7 +199,7 @@ func (m model) between(lo, hi []byte) model {
 
 // keyPool returns n keys made to be difficult: the empty key, prefixes of one
 // another, zero and 0xff bytes at the edges, long common prefixes, long keys.
-func keyPool(rng *rand.Rand, n int) [][]byte {
+func keyPool(rng chooser, n int) [][]byte {
 	pool := [][]byte{
 		{}, {0}, {0, 0}, {0, 0, 0}, {0xff}, {0xff, 0xff}, {0xff, 0xff, 0xff}, {0, 0xff}, {0xff, 0},
 		[]byte("a"), []byte("aa"), []byte("a\x00"), []byte("aaaaaaaa"), []byte("aaaaaaaa\x00"), []byte("aaaaaaaaa"), []byte("b"),
@@ -221,7 +226,7 @@ func keyPool(rng *rand.Rand, n int) [][]byte {
 }
 
 // mustOpen opens a store for a test that is about something else.
-func mustOpen(t testing.TB, fs vfs.FS, dir string, o Options) *DB {
+func mustOpen(t rapid.TB, fs vfs.FS, dir string, o Options) *DB {
 	t.Helper()
 	o.FS = fs
 	db, err := Open(dir, &o)
