@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"sievedb/vfs"
@@ -206,7 +207,9 @@ func TestTxnGivesUp(t *testing.T) {
 }
 
 // Serializable: money moves between accounts while memtables are flushed under
-// the transactions; every transaction that looks at all of them sees the sum.
+// the transactions; every transaction that looks at all of them sees the sum,
+// and so do scans in both directions, snapshots and followers whenever they
+// look, since each is of one instant.
 func TestTxnTransfers(t *testing.T) {
 	db := openMem(t, Options{MemtableBytes: 16 << 10, Durability: SyncNever, TableBytes: 8 << 10})
 	const accounts, workers, transfers = 20, 6, 150
@@ -222,7 +225,42 @@ func TestTxnTransfers(t *testing.T) {
 		}
 		return n
 	}
-	var wg sync.WaitGroup
+	must(t, db.Sync()) // or a follower may not see all accounts
+	var stop atomic.Bool
+	var watchers, wg sync.WaitGroup
+	watch := func(what string, look func() (getter, func() error)) {
+		watchers.Go(func() {
+			for looked := 0; looked < 3 || !stop.Load(); looked++ {
+				view, done := look()
+				for range 2 { // what a view shows stays so
+					forward, backward := 0, 0
+					up, down := view.Prefix([]byte("account")), view.Prefix([]byte("account"))
+					for _, v := range up.All() {
+						forward += int(v[0])
+					}
+					for _, v := range down.Backward() {
+						backward += int(v[0])
+					}
+					if err := errors.Join(up.Err(), down.Err()); err != nil || forward != 100*accounts || backward != forward {
+						t.Errorf("%s shows %d, %d backward, %v", what, forward, backward, err)
+					}
+				}
+				if err := done(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	watch("a scan", func() (getter, func() error) { return db, func() error { return nil } })
+	watch("a snapshot", func() (getter, func() error) { s := db.Snapshot(); return s, s.Close })
+	watch("a follower", func() (getter, func() error) {
+		ro, err := OpenReadOnly(db.dir, &Options{FS: db.fs})
+		if err != nil {
+			t.Error(err)
+			return db, func() error { return nil }
+		}
+		return ro, func() error { return errors.Join(ro.Refresh(), ro.Close()) }
+	})
 	for w := range workers {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(w), 5))
@@ -260,6 +298,8 @@ func TestTxnTransfers(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	stop.Store(true)
+	watchers.Wait()
 	if err := db.View(func(tx *Txn) error {
 		if n := sum(tx); n != 100*accounts {
 			t.Errorf("in the end there are %d", n)
