@@ -284,11 +284,13 @@ func (x *examination) unused() bool {
 	return x.s.parts[x.d.file][0].region == unusedFile
 }
 
-// cutBetween reports whether a log lost whole records off its end: nothing that
-// is left tells that there were any, unless they are vouched for.
+// cutBetween reports whether a log lost whole records off its end, or some of
+// the zeros behind them: nothing that is left tells that there were any, unless
+// they are vouched for.
 func (x *examination) cutBetween() bool {
 	return x.d.cut && slices.ContainsFunc(x.s.parts[x.d.file], func(p part) bool {
-		return p.from == x.d.from && (strings.HasSuffix(p.region, "frame header") || p.region == preallocatedPart)
+		return p.from == x.d.from && strings.HasSuffix(p.region, "frame header") ||
+			p.from <= x.d.from && p.region == preallocatedPart
 	})
 }
 
@@ -337,7 +339,7 @@ func (x *examination) repair(dst string) {
 			x.fault(wrong, "repaired: %q is %q (%t), want %q (%t), although what holds it is whole", k, g, there, want, should)
 		}
 	}
-	if len(r.Losses)+len(r.Damage)+len(r.Notes) == 0 && !x.unused() {
+	if len(r.Losses)+len(r.Damage)+len(r.Notes) == 0 && !x.unused() && !x.cutBetween() {
 		x.fault(unseen, "repair reports nothing")
 	}
 }
