@@ -18,6 +18,7 @@ func withBadTable(t *testing.T, workers int) (*DB, *vfs.Faulty, func() int) {
 	t.Helper()
 	f := vfs.NewFaulty(vfs.NewMem())
 	db := mustOpen(t, f, "d", Options{Durability: SyncNever, MemtableBytes: 64 << 10, Workers: workers})
+	t.Cleanup(func() { _ = db.Close() }) // with the failures of the compaction
 	for i := range 200 {
 		must(t, db.Put(fmt.Appendf(nil, "a%04d", i), make([]byte, 100)))
 	}
@@ -96,6 +97,7 @@ func TestCompactAfterHealedFailure(t *testing.T) {
 	bad, _, _ := withBadTable(t, 3)
 	must(t, bad.Put([]byte("z"), nil))
 	must(t, bad.Compact(t.Context(), []byte("m"), nil))
+	must(t, db.Close())
 }
 
 // When Compact returns, the files of its inputs are gone.
@@ -120,4 +122,5 @@ func TestCompactLeavesNoFiles(t *testing.T) {
 			}
 		}
 	}
+	must(t, db.Close())
 }

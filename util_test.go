@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"testing"
 
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"sievedb/filter"
@@ -293,3 +294,7 @@ func compactAll(t testing.TB, db *DB) {
 	t.Helper()
 	must(t, db.Compact(context.Background(), nil, nil))
 }
+
+// TestMain fails if a test leaves a goroutine behind, that of a store which it
+// did not close included.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
