@@ -14,6 +14,7 @@ import (
 	"sievedb/internal/invariants"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/table"
 	"sievedb/internal/tree"
 	"sievedb/memtable"
 	"sievedb/vfs"
@@ -215,7 +216,7 @@ func (db *DB) spawn(f func()) { db.workers.Go(f) }
 // they are logged. If the log fails, the outcome is unknown: the store becomes
 // read-only and nothing is deleted, unless the error is a vfs.ErrExhausted: then
 // e is not logged, and what it would have added may go (invariant 14).
-func (db *DB) edit(e *manifest.Edit, opened map[keys.FileNum]*tree.Table) error {
+func (db *DB) edit(e *manifest.Edit, opened map[keys.FileNum]*table.Table) error {
 	db.manifestMu.Lock()
 	defer db.manifestMu.Unlock()
 	if fatal := db.fatal.Load(); fatal != nil {
@@ -269,7 +270,7 @@ func (db *DB) rewriteManifest() error {
 }
 
 // install makes v the version that reads see. Called with mu held.
-func (db *DB) install(v *manifest.Version, opened map[keys.FileNum]*tree.Table) {
+func (db *DB) install(v *manifest.Version, opened map[keys.FileNum]*table.Table) {
 	old := db.state.Load()
 	if old.Version == v {
 		return
@@ -280,20 +281,20 @@ func (db *DB) install(v *manifest.Version, opened map[keys.FileNum]*tree.Table) 
 
 // successor returns a state with these memtables and the tables of v, which are
 // in the present state, if there is one, or in opened. Called with mu held.
-func (db *DB) successor(mutable *memtable.Table, immutables []*memtable.Table, v *manifest.Version, opened map[keys.FileNum]*tree.Table) *tree.State {
+func (db *DB) successor(mutable *memtable.Table, immutables []*memtable.Table, v *manifest.Version, opened map[keys.FileNum]*table.Table) *tree.State {
 	type place struct {
 		level int
 		num   keys.FileNum
 	}
-	placed := make(map[place]*tree.Table, v.Tables())
-	anywhere := make(map[keys.FileNum]*tree.Table, v.Tables())
+	placed := make(map[place]*table.Table, v.Tables())
+	anywhere := make(map[keys.FileNum]*table.Table, v.Tables())
 	if old := db.state.Load(); old != nil {
 		for t := range old.All() {
 			placed[place{t.Level, t.Meta.FileNum}] = t
 			anywhere[t.Meta.FileNum] = t
 		}
 	}
-	next := tree.NewState(mutable, immutables, v, func(level int, m *manifest.TableMeta) *tree.Table {
+	next := tree.NewState(mutable, immutables, v, func(level int, m *manifest.TableMeta) *table.Table {
 		at := place{level, m.FileNum}
 		if t := placed[at]; t != nil {
 			delete(placed, at) // what is left over in the end has left its place

@@ -39,7 +39,7 @@ func loadEven(t testing.TB, db *DB, n int) {
 func expectedReads(db *DB, key []byte) (reads float64, tables int) {
 	for t := range db.state.Load().All() {
 		if bytes.Compare(t.Meta.Smallest, key) <= 0 && bytes.Compare(key, t.Meta.Largest) <= 0 {
-			reads += t.Reader.Properties().FilterRate
+			reads += t.Opened().Properties().FilterRate
 			tables++
 		}
 	}

@@ -27,7 +27,7 @@ var (
 	ErrInvalidArgument = errors.New("sievedb: invalid argument")
 	// ErrFormat says that the directory was written by a version of the format
 	// that this program does not read, or is not a store.
-	ErrFormat = errors.New("sievedb: unknown format")
+	ErrFormat = corrupt.ErrFormat
 )
 
 // CorruptionError locates damage: file, offset, what was looked at, what was

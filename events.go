@@ -11,6 +11,7 @@ import (
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
 	"sievedb/internal/notify"
+	"sievedb/internal/table"
 	"sievedb/internal/tree"
 	"sievedb/sstable"
 )
@@ -244,7 +245,7 @@ type slowed struct {
 	since time.Time
 }
 
-func (e *events) tableCreated(t *tree.Table) {
+func (e *events) tableCreated(t *table.Table) {
 	info := TableInfo{Table: uint64(t.Meta.FileNum), Level: t.Level, Bytes: t.Meta.SizeBytes, Entries: t.Meta.Entries}
 	notify.Post(&e.Queue, e.listener.TableCreated, info, slog.LevelDebug, nil, "table created", slog.Uint64("table", info.Table),
 		slog.Int("level", info.Level), slog.Uint64("bytes", info.Bytes), slog.Uint64("entries", info.Entries))
@@ -264,11 +265,12 @@ func (e *events) badFilters(s *tree.State) {
 }
 
 // checkFilter tells if the filter of t was asked and could not be had.
-func (e *events) checkFilter(t *tree.Table) {
-	if !e.On() || t.Reader.FilterState() != sstable.FilterBad || !e.First("filter of "+tableName(t.Meta.FileNum)) {
+func (e *events) checkFilter(t *table.Table) {
+	r := t.Opened()
+	if !e.On() || r == nil || r.FilterState() != sstable.FilterBad || !e.First("filter of "+tableName(t.Meta.FileNum)) {
 		return
 	}
-	_, err := t.Reader.LoadFilter() // which was tried, and says why it failed
+	_, err := r.LoadFilter() // which was tried, and says why it failed
 	info := BadFilterInfo{Table: uint64(t.Meta.FileNum), Level: t.Level, Err: err}
 	notify.Post(&e.Queue, e.listener.BadFilter, info, slog.LevelWarn, err, "filter unusable", slog.Uint64("table", info.Table), slog.Int("level", info.Level))
 }

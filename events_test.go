@@ -421,7 +421,7 @@ func TestEventsOfDamage(t *testing.T) {
 	var num uint64
 	var filterOffset int
 	for s := range db.state.Load().All() {
-		num, filterOffset = uint64(s.Meta.FileNum), int(s.Reader.Properties().DataBytes)
+		num, filterOffset = uint64(s.Meta.FileNum), int(s.Opened().Properties().DataBytes)
 	}
 	must(t, db.Close())
 	name := fmt.Sprintf("/store/%06d.sst", num)

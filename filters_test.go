@@ -127,7 +127,7 @@ func TestBudgetReadsLess(t *testing.T) {
 		t.Errorf("with fuse filters at the bottom, %d blocks, with blocked ones %d: %.2f times fewer, want 1.4", read["fuse"], read["budget"], gain)
 	}
 	for _, name := range []string{"budget", "fuse"} {
-		if memory[name] > memory["uniform"]*101/100 {
+		if memory[name] > memory["uniform"]*33/32 { // what filter.Budget lets an average be exceeded by
 			t.Errorf("%s takes %d bytes, the same bits everywhere %d", name, memory[name], memory["uniform"])
 		}
 	}

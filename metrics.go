@@ -9,6 +9,7 @@ import (
 	"sievedb/internal/histogram"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/table"
 	"sievedb/internal/tree"
 	"sievedb/sstable"
 )
@@ -298,21 +299,26 @@ func (s *stats) drainRate() float64 {
 }
 
 // retire keeps the counts of a table that leaves its level.
-func (s *stats) retire(level int, t *tree.Table) { s.retired[level].add(countsOf(t)) }
+func (s *stats) retire(level int, t *table.Table) { s.retired[level].add(countsOf(t)) }
 
-func countsOf(t *tree.Table) FilterCounts {
+func countsOf(t *table.Table) FilterCounts {
 	c := t.Counters.Load()
+	rate := 0.0
+	if r := t.Opened(); r != nil { // or its filter was never asked
+		rate = r.Properties().FilterRate
+	}
 	return FilterCounts{
 		Probes:    c.Negatives + c.TruePositives + c.FalsePositives + c.Unfiltered,
 		Negatives: c.Negatives, TruePositives: c.TruePositives,
 		FalsePositives: c.FalsePositives, Unfiltered: c.Unfiltered,
-		ExpectedFalsePositives: t.Reader.Properties().FilterRate * float64(c.Negatives+c.FalsePositives),
+		ExpectedFalsePositives: rate * float64(c.Negatives+c.FalsePositives),
 		BlocksCached:           c.BlocksCached, BlocksRead: c.BlocksRead,
 	}
 }
 
 // Metrics returns the figures of the store. It looks at every table and every
-// cached block: ask once a second, not once a lookup.
+// cached block: ask once a second, not once a lookup. What tables say of
+// themselves it reads from those that nobody has read from since Open.
 func (db *DB) Metrics() Metrics {
 	var m Metrics
 	db.mu.Lock()
@@ -371,7 +377,7 @@ func (db *DB) levelMetrics(m *Metrics, s *tree.State, retired *[manifest.NumLeve
 	}
 	var filtered [manifest.NumLevels]uint64
 	for t := range s.All() {
-		l, p := &m.Levels[t.Level], t.Reader.Properties()
+		l, described := &m.Levels[t.Level], tableMetrics(t)
 		l.Tables++
 		l.Bytes += t.Meta.SizeBytes
 		l.Entries += t.Meta.Entries
@@ -382,18 +388,19 @@ func (db *DB) levelMetrics(m *Metrics, s *tree.State, retired *[manifest.NumLeve
 		rate := 1.0
 		if t.Meta.FilterBytes > 0 {
 			filtered[t.Level] += t.Meta.UserKeys
-			rate = p.FilterRate
+			rate = described.PredictedRate
 		}
 		l.PredictedRate += rate * float64(t.Meta.UserKeys)
-		if t.Reader.FilterState() == sstable.FilterBad {
-			l.BadFilters++
-		}
-		described := tableMetrics(t)
 		m.Tables = append(m.Tables, described)
 		l.Filter.add(described.Filter)
-		m.Memory.Filters += uint64(t.Reader.FilterBytes())
-		m.Memory.Indexes += uint64(t.Reader.IndexBytes())
-		m.Memory.RangeDeletes += uint64(t.Reader.RangeDels().SizeBytes())
+		if r := t.Opened(); r != nil {
+			if r.FilterState() == sstable.FilterBad {
+				l.BadFilters++
+			}
+			m.Memory.Filters += uint64(r.FilterBytes())
+			m.Memory.Indexes += uint64(r.IndexBytes())
+			m.Memory.RangeDeletes += uint64(r.RangeDels().SizeBytes())
+		}
 	}
 	for i := range m.Levels {
 		l := &m.Levels[i]

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"sievedb/filter"
-	"sievedb/internal/tree"
+	"sievedb/internal/table"
 )
 
 // TableMetrics describes one live table and its filter.
@@ -26,13 +26,20 @@ type TableMetrics struct {
 	Filter FilterCounts
 }
 
-func tableMetrics(t *tree.Table) TableMetrics {
-	p := t.Reader.Properties()
-	return TableMetrics{
+func tableMetrics(t *table.Table) TableMetrics {
+	m := TableMetrics{
 		File: uint64(t.Meta.FileNum), Level: t.Level, Bytes: t.Meta.SizeBytes, Keys: t.Meta.UserKeys,
-		FilterBytes: t.Meta.FilterBytes, FilterKind: p.FilterKind, Probes: int(p.FilterProbes), BitsPerKey: float64(p.FilterMillibits) / 1000, PredictedRate: p.FilterRate,
-		Filter: countsOf(t),
+		FilterBytes: t.Meta.FilterBytes, Filter: countsOf(t),
 	}
+	r, err := t.Reader()
+	if err != nil { // as lookups will say
+		m.PredictedRate = 1
+	} else {
+		p := r.Properties()
+		m.FilterKind, m.Probes = p.FilterKind, int(p.FilterProbes)
+		m.BitsPerKey, m.PredictedRate = float64(p.FilterMillibits)/1000, p.FilterRate
+	}
+	return m
 }
 
 // RateInterval returns the interval in which the rate that filters were built

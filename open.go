@@ -14,9 +14,9 @@ import (
 	"sievedb/internal/filecache"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/table"
 	"sievedb/internal/tree"
 	"sievedb/memtable"
-	"sievedb/sstable"
 	"sievedb/vfs"
 	"sievedb/wal"
 )
@@ -182,7 +182,7 @@ type recovery struct {
 	lastSeq keys.SeqNum
 	buffer  buffer // being filled from the log
 	version *manifest.Version
-	opened  map[keys.FileNum]*tree.Table // every table of version
+	opened  map[keys.FileNum]*table.Table // every table of version
 	log     *wal.Log
 }
 
@@ -193,7 +193,7 @@ func (r *recovery) run() (err error) {
 	}
 	db.storeID = r.state.StoreID
 	r.version, r.lastSeq = r.state.Version, r.state.LastSeq
-	r.opened = map[keys.FileNum]*tree.Table{}
+	r.opened = map[keys.FileNum]*table.Table{}
 	if err := r.chooseNumbers(); err != nil {
 		return err
 	}
@@ -224,10 +224,15 @@ func (r *recovery) chooseNumbers() error {
 	return nil
 }
 
+// openTables makes the tables of the version, whose files have to be there, but
+// are not read yet.
 func (r *recovery) openTables() error {
 	for level, metas := range r.version.Levels {
 		for _, m := range metas {
-			t, err := r.db.openTable(r.db.files, m, level)
+			if err := r.db.checkTable(m); err != nil {
+				return err
+			}
+			t, err := table.New(r.db.files, m, level, r.db.o.Cache.blocks)
 			if err != nil {
 				return err
 			}
@@ -237,23 +242,28 @@ func (r *recovery) openTables() error {
 	return nil
 }
 
-// openTable opens a table that the manifest names, with a handle of files.
-func (db *DB) openTable(files *filecache.Cache, m *manifest.TableMeta, level int) (*tree.Table, error) {
+// checkTable looks whether the file of a table that the manifest names is there,
+// without opening it.
+func (db *DB) checkTable(m *manifest.TableMeta) error {
 	name := tableName(m.FileNum)
 	info, err := db.fs.Stat(db.path(name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, corrupt.In(corrupt.At(0, "table", "the file", "none"), name, 0)
+		return corrupt.In(corrupt.At(0, "table", "the file", "none"), name, 0)
 	case err != nil:
-		return nil, err
+		return err
 	case uint64(info.SizeBytes) != m.SizeBytes:
-		return nil, corrupt.In(corrupt.At(info.SizeBytes, "size of the table", fmt.Sprint(m.SizeBytes), fmt.Sprint(info.SizeBytes)), name, 0)
+		return corrupt.In(corrupt.At(info.SizeBytes, "size of the table", fmt.Sprint(m.SizeBytes), fmt.Sprint(info.SizeBytes)), name, 0)
 	}
-	t, err := tree.OpenTable(files, m, level, db.o.Cache.blocks)
-	if errors.Is(err, sstable.ErrUnsupported) {
-		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+	return nil
+}
+
+// openTable opens a table that the manifest names, with a handle of files.
+func (db *DB) openTable(files *filecache.Cache, m *manifest.TableMeta, level int) (*table.Table, error) {
+	if err := db.checkTable(m); err != nil {
+		return nil, err
 	}
-	return t, err
+	return table.Open(files, m, level, db.o.Cache.blocks)
 }
 
 // replay reads the log into memtables, turns those that fill up into tables,
@@ -263,9 +273,6 @@ func (r *recovery) replay() (live []manifest.Segment, err error) {
 	for i, s := range r.state.Segments {
 		sealed := wal.Segment{Num: s.FileNum, Sealed: s.Sealed, SizeBytes: int64(s.SizeBytes)}
 		good, err := wal.Replay(db.fs, db.dir, db.storeID, sealed, func(payload []byte) error { return r.apply(payload, s.FileNum) })
-		if errors.Is(err, wal.ErrVersion) {
-			return nil, fmt.Errorf("%w: %w", ErrFormat, err)
-		}
 		if err != nil {
 			return nil, err
 		}
@@ -387,7 +394,7 @@ func (r *recovery) begin(segments []manifest.Segment) (err error) {
 	}
 	db.log, db.mutable, db.flushed = r.log, r.buffer, st.LastSeq
 	db.commit = commit.New(db.log, r.lastSeq, writes{db})
-	db.swap(tree.NewState(db.mutable.Table, nil, r.version, func(level int, m *manifest.TableMeta) *tree.Table {
+	db.swap(tree.NewState(db.mutable.Table, nil, r.version, func(level int, m *manifest.TableMeta) *table.Table {
 		return r.opened[m.FileNum]
 	}))
 	db.pace()

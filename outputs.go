@@ -8,7 +8,7 @@ import (
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
 	"sievedb/internal/rangedel"
-	"sievedb/internal/tree"
+	"sievedb/internal/table"
 	"sievedb/sstable"
 	"sievedb/vfs"
 )
@@ -27,7 +27,7 @@ type outputs struct {
 	spanBytes uint64 // what they add to it, about
 
 	added  []manifest.LevelTable
-	opened map[keys.FileNum]*tree.Table
+	opened map[keys.FileNum]*table.Table
 
 	version    *manifest.Version // that the tables are added to; nil is the current one
 	bottommost bool              // nothing older lies below
@@ -36,7 +36,7 @@ type outputs struct {
 }
 
 func (db *DB) newOutputs(level int) *outputs {
-	o := &outputs{db: db, level: level, opened: map[keys.FileNum]*tree.Table{}}
+	o := &outputs{db: db, level: level, opened: map[keys.FileNum]*table.Table{}}
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.writing[o] = true
@@ -151,7 +151,7 @@ func (o *outputs) finish() error {
 		return err
 	}
 	for _, a := range o.added {
-		t, err := tree.OpenTable(o.db.files, a.Meta, a.Level, o.db.o.Cache.blocks)
+		t, err := table.Open(o.db.files, a.Meta, a.Level, o.db.o.Cache.blocks)
 		if err != nil {
 			return err
 		}

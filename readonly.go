@@ -12,7 +12,7 @@ import (
 	"sievedb/internal/follow"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
-	"sievedb/internal/tree"
+	"sievedb/internal/table"
 	"sievedb/wal"
 )
 
@@ -52,7 +52,9 @@ func OpenReadOnly(dir string, o *Options) (*DB, error) {
 	db.commit = commit.New(db.log, 0, writes{db})
 	db.follow = &follower{dir: follow.New(follow.Options{
 		FS: db.fs, Dir: db.dir, Load: db.load, Lock: &db.commit.Lock, MemtableBytes: db.o.MemtableBytes,
-		OpenTable: func(m *manifest.TableMeta, level int) (*tree.Table, error) { return db.openTable(db.files, m, level) },
+		// At once: a follower holds the files of its version open, for their names
+		// may go at any time (invariant 19).
+		OpenTable: func(m *manifest.TableMeta, level int) (*table.Table, error) { return db.openTable(db.files, m, level) },
 	})}
 	db.files = filecache.New(db.fs, db.dir, tableName, math.MaxInt, func(keys.FileNum) {})
 	err = db.catchUp()
@@ -104,9 +106,6 @@ func (db *DB) Refresh() error {
 func (db *DB) catchUp() error {
 	f := db.follow
 	u, err := f.dir.Read()
-	if errors.Is(err, wal.ErrVersion) {
-		return fmt.Errorf("%w: %w", ErrFormat, err)
-	}
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"sievedb/internal/filecache"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/table"
 	"sievedb/internal/tree"
 	"sievedb/internal/verify"
 	"sievedb/vfs"
@@ -132,7 +133,7 @@ func (v *verification) tables(s *tree.State) {
 
 // table verifies a table that a held state has. It opens the file once more, so
 // that what is in memory of it is verified, too, where it is on the disk.
-func (v *verification) table(t *tree.Table) error {
+func (v *verification) table(t *table.Table) error {
 	files := filecache.New(v.db.fs, v.db.dir, tableName, 1, func(keys.FileNum) {})
 	fresh, err := v.db.openTable(files, t.Meta, t.Level)
 	if v.db.follow != nil && err != nil {

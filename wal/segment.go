@@ -37,7 +37,7 @@ const (
 )
 
 // ErrVersion says that a segment was written by another version of the format.
-var ErrVersion = errors.New("unknown version of the WAL format")
+var ErrVersion = fmt.Errorf("%w: version of a WAL segment", corrupt.ErrFormat)
 
 // SegmentName returns the base name of segment num.
 func SegmentName(num keys.FileNum) string { return fmt.Sprintf("%06d.wal", num) }

@@ -16,6 +16,10 @@ import (
 // ErrCorrupt is what errors.Is finds in every Error.
 var ErrCorrupt = errors.New("corrupt data")
 
+// ErrFormat is what errors.Is finds where nothing is damaged, but a format or a
+// version of it is not known here.
+var ErrFormat = errors.New("sievedb: unknown format")
+
 // Error is a located corruption.
 type Error struct {
 	File   string // base name of the file; empty until the I/O layer adds it

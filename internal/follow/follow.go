@@ -23,7 +23,7 @@ import (
 	"sievedb/internal/corrupt"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
-	"sievedb/internal/tree"
+	"sievedb/internal/table"
 	"sievedb/memtable"
 	"sievedb/vfs"
 	"sievedb/wal"
@@ -41,7 +41,7 @@ type Options struct {
 	// Load returns what the manifest says now. Its error ends Read.
 	Load func() (*manifest.State, error)
 	// OpenTable opens a table for a level.
-	OpenTable func(*manifest.TableMeta, int) (*tree.Table, error)
+	OpenTable func(*manifest.TableMeta, int) (*table.Table, error)
 }
 
 // Directory is a directory as far as it was read.
@@ -61,7 +61,7 @@ type Update struct {
 	State *manifest.State
 	// Opened are the tables of State that no earlier Update had; they belong
 	// to the receiver.
-	Opened map[keys.FileNum]*tree.Table
+	Opened map[keys.FileNum]*table.Table
 	// Mutable is the memtable of the newest segment, to which later calls of
 	// Read add; Immutables are those before it, newest first.
 	Mutable    *memtable.Table
@@ -90,7 +90,7 @@ var ErrOvertaken = errors.New("the store changed again and again while it was re
 // writer was always faster. After it everything is as it was, and Read may be
 // called again.
 func (d *Directory) Read() (*Update, error) {
-	opened := map[keys.FileNum]*tree.Table{}
+	opened := map[keys.FileNum]*table.Table{}
 	var damage corrupt.Error
 	for range maxAttempts {
 		st, err := d.o.Load()
@@ -113,7 +113,7 @@ func (d *Directory) Read() (*Update, error) {
 
 // readOnce reads the log on, and opens the tables of st that are not open yet, in
 // opened, where they wait for another attempt.
-func (d *Directory) readOnce(st *manifest.State, opened map[keys.FileNum]*tree.Table) error {
+func (d *Directory) readOnce(st *manifest.State, opened map[keys.FileNum]*table.Table) error {
 	if d.log == nil {
 		d.log = &log{o: &d.o, store: st.StoreID}
 	}
@@ -151,8 +151,8 @@ func replaced(st *manifest.State, what, want, got string) error {
 
 // update returns what was read, and gives up the tables that earlier attempts
 // opened for nothing.
-func (d *Directory) update(st *manifest.State, opened map[keys.FileNum]*tree.Table) *Update {
-	u := &Update{State: st, Opened: map[keys.FileNum]*tree.Table{}, LastSeq: d.log.last}
+func (d *Directory) update(st *manifest.State, opened map[keys.FileNum]*table.Table) *Update {
+	u := &Update{State: st, Opened: map[keys.FileNum]*table.Table{}, LastSeq: d.log.last}
 	u.Mutable, u.Immutables = d.log.memtables()
 	d.known, d.last = map[keys.FileNum]bool{}, u.LastSeq
 	for _, metas := range st.Version.Levels {
@@ -168,7 +168,7 @@ func (d *Directory) update(st *manifest.State, opened map[keys.FileNum]*tree.Tab
 	return u
 }
 
-func discard(tables map[keys.FileNum]*tree.Table) error {
+func discard(tables map[keys.FileNum]*table.Table) error {
 	var errs []error
 	for _, t := range tables {
 		errs = append(errs, t.Discard())

@@ -43,6 +43,15 @@ func NewConcat(tables Tables) *Concat {
 	return c
 }
 
+// Failed returns an iterator that stands on no entry, because of err.
+func Failed(err error) Iterator { return &Concat{tables: noTables{}, err: err} }
+
+type noTables struct{}
+
+func (noTables) Len() int                      { return 0 }
+func (noTables) Find([]byte, keys.Trailer) int { return 0 }
+func (noTables) Open(int) (Iterator, error)    { return nil, nil }
+
 // Reset makes c what NewConcat(tables) returns. It does not close what c had
 // open; call Close first.
 func (c *Concat) Reset(tables Tables) { *c = Concat{tables: tables, n: tables.Len()} }

@@ -2,6 +2,7 @@ package tree
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"sync"
 
@@ -37,16 +38,20 @@ func (c Changes) Key(s *State, key []byte, hash uint64) (bool, error) {
 		return false, nil
 	}
 	for t := range s.All() {
-		if t.Meta.LargestSeq <= c.After || !t.covers(key) {
+		if t.Meta.LargestSeq <= c.After || !t.Covers(key) {
 			continue
 		}
-		if t.rangeDels.Covering(key, keys.MaxSeqNum) > c.After {
+		if t.RangeDels.Covering(key, keys.MaxSeqNum) > c.After {
 			return true, nil
 		}
-		if may, _ := t.Reader.MayContain(hash); !may {
+		r, err := t.Reader()
+		if err != nil {
+			return false, err
+		}
+		if may, _ := r.MayContain(hash); !may {
 			continue
 		}
-		f, err := t.Reader.Has(key, hash, keys.MaxSeqNum)
+		f, err := r.Has(key, hash, keys.MaxSeqNum)
 		if err != nil || f.OK {
 			return err == nil && f.Trailer.SeqNum() > c.After, err
 		}
@@ -59,7 +64,11 @@ func (c Changes) Key(s *State, key []byte, hash uint64) (bool, error) {
 // under it or not.
 func (c Changes) Range(s *State, lo, hi []byte, toEnd bool) (key []byte, changed bool, err error) {
 	span := manifest.KeyRange{Lo: lo, Hi: hi, ToEnd: toEnd}
-	look := func(it iter.Iterator) {
+	look := func(it iter.Iterator, openErr error) {
+		if openErr != nil {
+			err = errors.Join(err, openErr)
+			return
+		}
 		for ok := it.SeekGE(lo, keys.SeekTrailer(keys.MaxSeqNum)); ok && !changed; ok = it.Next() {
 			k := it.Key()
 			if span.EndsBefore(k.UserKey) {
@@ -80,7 +89,7 @@ func (c Changes) Range(s *State, lo, hi []byte, toEnd bool) (key []byte, changed
 		if key := c.inLog(m.RangeDeletes(), span); key != nil {
 			return key, true, nil
 		}
-		look(m.NewIter(c.CommitLock, keys.MaxSeqNum))
+		look(m.NewIter(c.CommitLock, keys.MaxSeqNum), nil)
 	}
 	if !c.Tables {
 		return key, changed, err
@@ -89,11 +98,11 @@ func (c Changes) Range(s *State, lo, hi []byte, toEnd bool) (key []byte, changed
 		if t.Meta.LargestSeq <= c.After || !span.Overlaps(t.Meta.KeyRange()) {
 			continue
 		}
-		if key := c.inSet(t.rangeDels, span); key != nil {
+		if key := c.inSet(t.RangeDels, span); key != nil {
 			return key, true, nil
 		}
-		if t.largestPoint > c.After {
-			look(t.Reader.NewIter(sstable.IterOptions{}))
+		if t.LargestPoint > c.After {
+			look(t.NewIter(sstable.IterOptions{}))
 		}
 	}
 	return key, changed, err

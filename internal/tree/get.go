@@ -4,6 +4,7 @@ import (
 	"sievedb/explain"
 	"sievedb/internal/counters"
 	"sievedb/internal/keys"
+	"sievedb/internal/table"
 )
 
 // Get looks for the newest version of key that is visible at snapshot, newest
@@ -40,7 +41,7 @@ func (s *State) Get(dst, key []byte, hash uint64, snapshot keys.SeqNum, existsOn
 	}
 	l := lookup{ignoreFilters: s.IgnoreFilters, dst: dst, key: key, hash: hash, snapshot: snapshot, existsOnly: existsOnly, trace: trace}
 	for _, t := range s.L0 {
-		if !t.covers(key) {
+		if !t.Covers(key) {
 			if trace != nil {
 				trace.passed(t, 0, explain.OutOfRange)
 			}
@@ -94,7 +95,7 @@ type lookup struct {
 	cover keys.SeqNum
 	trace *Trace // nil: nobody wants to know
 
-	tables [maxCandidates]*Table
+	tables [maxCandidates]*table.Table
 	n      int
 
 	value []byte
@@ -104,10 +105,10 @@ type lookup struct {
 
 // candidate adds a table, in order of age. It reports whether the lookup is
 // over.
-func (l *lookup) candidate(t *Table) bool {
-	if t.rangeDels != nil {
-		l.cover = t.rangeDels.Covering(l.key, l.snapshot)
-		if l.cover > t.largestPoint { // which hides all of its entries, if there are any
+func (l *lookup) candidate(t *table.Table) bool {
+	if t.RangeDels != nil {
+		l.cover = t.RangeDels.Covering(l.key, l.snapshot)
+		if l.cover > t.LargestPoint { // which hides all of its entries, if there are any
 			if l.trace != nil {
 				l.trace.covered(t, l.cover)
 			}
@@ -145,15 +146,25 @@ func (l *lookup) probe() bool {
 	l.value = l.dst
 	if len(tables) > 1 && !l.ignoreFilters {
 		for _, t := range tables {
-			t.Reader.TouchFilter(l.hash)
+			if r := t.Opened(); r != nil {
+				r.TouchFilter(l.hash)
+			}
 		}
 	}
 	stripe := counters.Stripe()
 	for i, t := range tables {
+		r, err := t.Reader()
+		if err != nil {
+			if l.trace != nil {
+				l.trace.failed(i)
+			}
+			l.err = err
+			return true
+		}
 		line := t.Counters.Line(stripe)
 		may, consulted := true, false
 		if !l.ignoreFilters {
-			may, consulted = t.Reader.MayContain(l.hash)
+			may, consulted = r.MayContain(l.hash)
 		}
 		var step *explain.Step
 		if l.trace != nil {
@@ -163,7 +174,7 @@ func (l *lookup) probe() bool {
 			line.Negatives.Add(1)
 			continue
 		}
-		f, err := t.Reader.Lookup(l.dst, l.key, l.hash, l.snapshot, l.existsOnly, step)
+		f, err := r.Lookup(l.dst, l.key, l.hash, l.snapshot, l.existsOnly, step)
 		if l.trace != nil {
 			l.trace.read(step, f, err, l.cover)
 		}

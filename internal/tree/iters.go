@@ -9,6 +9,7 @@ import (
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
 	"sievedb/internal/rangedel"
+	"sievedb/internal/table"
 	"sievedb/memtable"
 	"sievedb/sstable"
 )
@@ -43,7 +44,7 @@ func (s *State) AppendIters(dst []iter.Iterator, o IterOptions) []iter.Iterator 
 	}
 	opts := sstable.IterOptions{Stats: o.Stats}
 	for _, t := range s.L0 {
-		if !t.endsBefore(o.Lower) && (o.Upper == nil || bytes.Compare(t.Meta.Smallest, o.Upper) < 0) {
+		if !t.EndsBefore(o.Lower) && (o.Upper == nil || bytes.Compare(t.Meta.Smallest, o.Upper) < 0) {
 			l.table(t, opts)
 		}
 	}
@@ -88,20 +89,20 @@ func (s *State) InputIters(start, output int, inputs [2][]*manifest.TableMeta, o
 // RangeDelsOf returns the range tombstones of tables of one level.
 func (s *State) RangeDelsOf(level int, metas []*manifest.TableMeta) (all []rangedel.Tombstone) {
 	for _, t := range s.placed(level, metas) {
-		all = rangedel.AppendTombstones(all, t.rangeDels.Spans())
+		all = rangedel.AppendTombstones(all, t.RangeDels.Spans())
 	}
 	return all
 }
 
 // placed returns the tables of one level that metas describe.
-func (s *State) placed(level int, metas []*manifest.TableMeta) []*Table {
-	byNum := make(map[keys.FileNum]*Table)
+func (s *State) placed(level int, metas []*manifest.TableMeta) []*table.Table {
+	byNum := make(map[keys.FileNum]*table.Table)
 	for t := range s.All() {
 		if t.Level == level {
 			byNum[t.Meta.FileNum] = t
 		}
 	}
-	tables := make([]*Table, len(metas))
+	tables := make([]*table.Table, len(metas))
 	for i, m := range metas {
 		tables[i] = byNum[m.FileNum]
 	}
@@ -145,22 +146,25 @@ func (l *layers) memtable(m *memtable.Table, it iter.Iterator, at keys.SeqNum) {
 }
 
 // table adds a table of level 0.
-func (l *layers) table(t *Table, o sstable.IterOptions) {
+func (l *layers) table(t *table.Table, o sstable.IterOptions) {
 	var it iter.Iterator
 	if t.Meta.Entries > 0 {
-		it = t.Reader.NewIter(o)
+		var err error
+		if it, err = t.NewIter(o); err != nil {
+			it = iter.Failed(err)
+		}
 	}
 	var own rangedel.Source
-	if t.rangeDels != nil {
-		own = t.rangeDels
+	if t.RangeDels != nil {
+		own = t.RangeDels
 	}
-	l.add(it, own, t.largestPoint)
+	l.add(it, own, t.LargestPoint)
 }
 
 // run adds the tables lo to hi-1 of a run.
 func (l *layers) run(r *Run, lo, hi int, o sstable.IterOptions) {
 	var own rangedel.Source
-	if r.rangeDels != nil && slices.ContainsFunc(r.Tables[lo:hi], func(t *Table) bool { return t.rangeDels != nil }) {
+	if r.rangeDels != nil && slices.ContainsFunc(r.Tables[lo:hi], func(t *table.Table) bool { return t.RangeDels != nil }) {
 		own = r.rangeDels
 	}
 	it := &runIter{tables: runTables{run: r, lo: lo, hi: hi, opts: o}}

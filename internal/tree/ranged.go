@@ -8,12 +8,13 @@ import (
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
 	"sievedb/internal/rangedel"
+	"sievedb/internal/table"
 )
 
 // ranged knows the tables of a version that have range tombstones, for those who
 // pick compactions.
 type ranged struct {
-	tables map[keys.FileNum]*Table
+	tables map[keys.FileNum]*table.Table
 
 	mu     sync.Mutex
 	hidden map[keys.FileNum]uint64 // guarded by mu: estimates, made when asked for
@@ -22,11 +23,11 @@ type ranged struct {
 func newRanged(s *State) *ranged {
 	var r *ranged
 	for t := range s.All() {
-		if t.rangeDels == nil {
+		if t.RangeDels == nil {
 			continue
 		}
 		if r == nil {
-			r = &ranged{tables: map[keys.FileNum]*Table{}, hidden: map[keys.FileNum]uint64{}}
+			r = &ranged{tables: map[keys.FileNum]*table.Table{}, hidden: map[keys.FileNum]uint64{}}
 		}
 		r.tables[t.Meta.FileNum] = t
 	}
@@ -38,11 +39,12 @@ func (s *State) RangeDels(meta *manifest.TableMeta) *rangedel.Set {
 	if s.ranged == nil || s.ranged.tables[meta.FileNum] == nil {
 		return nil
 	}
-	return s.ranged.tables[meta.FileNum].rangeDels
+	return s.ranged.tables[meta.FileNum].RangeDels
 }
 
 // HiddenBytes estimates how much of a table of s and of older ones lies under its
-// range tombstones, in bytes of files, to within a data block for each end of one.
+// range tombstones, in bytes of files, to within a data block for each end of one,
+// or half a table if that was not opened yet.
 // Entries that are newer than the range tombstones over them count as well.
 func (s *State) HiddenBytes(meta *manifest.TableMeta) uint64 {
 	if s.ranged == nil || s.ranged.tables[meta.FileNum] == nil {
@@ -59,12 +61,12 @@ func (s *State) HiddenBytes(meta *manifest.TableMeta) uint64 {
 }
 
 // under is HiddenBytes without memory.
-func (s *State) under(t *Table) (n uint64) {
-	covered := t.covered()
-	for _, r := range covered.ranges {
+func (s *State) under(t *table.Table) (n uint64) {
+	ranges, every := t.Covered()
+	for _, r := range ranges {
 		if t.Level == 0 {
 			for _, o := range s.L0[slices.Index(s.L0, t):] {
-				n += o.bytesIn(r)
+				n += o.BytesIn(r)
 			}
 		}
 		for j := range s.Runs {
@@ -78,51 +80,10 @@ func (s *State) under(t *Table) (n uint64) {
 					break
 				}
 				if o.Level > t.Level || o == t { // not its neighbours
-					n += o.bytesIn(r)
+					n += o.BytesIn(r)
 				}
 			}
 		}
 	}
-	return n * covered.every
-}
-
-// maxSample bounds the ranges that an estimate looks at.
-const maxSample = 256
-
-// sample is what range tombstones cover: ranges that are covered throughout, of
-// many every so many.
-type sample struct {
-	ranges []rangedel.Span
-	every  uint64
-}
-
-func sampleOf(set *rangedel.Set) sample {
-	var all []rangedel.Span
-	for _, s := range set.Spans() {
-		if n := len(all); n > 0 && bytes.Equal(all[n-1].End, s.Start) {
-			all[n-1].End = s.End
-			continue
-		}
-		all = append(all, s)
-	}
-	every := (len(all) + maxSample - 1) / maxSample
-	var some []rangedel.Span
-	for i := 0; i < len(all); i += every {
-		some = append(some, all[i])
-	}
-	return sample{some, uint64(every)}
-}
-
-// bytesIn returns about how many bytes of the table's file hold keys of r.
-func (t *Table) bytesIn(r rangedel.Span) uint64 {
-	begins := bytes.Compare(r.Start, t.Meta.Smallest) <= 0
-	ends := r.End == nil || t.endsBefore(r.End)
-	if begins && ends {
-		return t.Meta.SizeBytes
-	}
-	end := t.Reader.Properties().DataBytes
-	if !ends {
-		end = t.Reader.ApproximateOffset(r.End)
-	}
-	return end - min(end, t.Reader.ApproximateOffset(r.Start))
+	return n * every
 }

@@ -13,6 +13,7 @@ import (
 	"sievedb/internal/iter/itertest"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/table"
 	"sievedb/memtable"
 	"sievedb/sstable"
 )
@@ -97,7 +98,7 @@ func TestCoveredTablesAreNotRead(t *testing.T) {
 			}
 		}
 	}
-	for name, table := range map[string]*Table{"bottom": bottom, "own": own, "alone": alone} {
+	for name, table := range map[string]*table.Table{"bottom": bottom, "own": own, "alone": alone} {
 		if c := table.Counters.Load(); c != (counters.Counts{}) {
 			t.Errorf("%s was asked: %+v", name, c)
 		}
@@ -350,7 +351,7 @@ func TestHiddenBytes(t *testing.T) {
 		for j := range 2000 {
 			entries = append(entries, entry{fmt.Sprintf("k%04d", j), keys.SeqNum(2 - i), keys.KindPut, value})
 		}
-		size[i] = b.add(level, 10, entries...).Reader.Properties().DataBytes
+		size[i] = b.add(level, 10, entries...).Opened().Properties().DataBytes
 	}
 	half := b.add(0, 10, delRange("k0500", "k1500", 9))
 	all := b.add(0, 10, delRange("a", "~", 19))

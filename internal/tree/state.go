@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 
 	"sievedb/internal/manifest"
+	"sievedb/internal/table"
 	"sievedb/memtable"
 )
 
@@ -29,8 +30,8 @@ type State struct {
 	Mutable    *memtable.Table
 	Immutables []*memtable.Table // newest first
 	Version    *manifest.Version
-	L0         []*Table // newest first
-	Runs       []Run    // of the levels below that hold tables, ascending
+	L0         []*table.Table // newest first
+	Runs       []Run          // of the levels below that hold tables, ascending
 	// IgnoreFilters has lookups ask no filter. Set before the state is used.
 	IgnoreFilters bool
 
@@ -42,16 +43,16 @@ type State struct {
 // NewState returns a state over the memtables and the tables of v, which
 // tables has by level and file number. It holds the tables from now on, and
 // has one reference, the caller's.
-func NewState(mutable *memtable.Table, immutables []*memtable.Table, v *manifest.Version, tables func(level int, meta *manifest.TableMeta) *Table) *State {
+func NewState(mutable *memtable.Table, immutables []*memtable.Table, v *manifest.Version, tables func(level int, meta *manifest.TableMeta) *table.Table) *State {
 	s := &State{Mutable: mutable, Immutables: immutables, Version: v}
 	for level, metas := range v.Levels {
 		if len(metas) == 0 {
 			continue
 		}
-		placed := make([]*Table, len(metas))
+		placed := make([]*table.Table, len(metas))
 		for i, m := range metas {
 			placed[i] = tables(level, m)
-			placed[i].life.refs.Add(1)
+			placed[i].Hold()
 		}
 		if level == 0 {
 			s.L0 = placed
@@ -69,7 +70,7 @@ func NewState(mutable *memtable.Table, immutables []*memtable.Table, v *manifest
 func (s *State) WithMemtables(mutable *memtable.Table, immutables []*memtable.Table) *State {
 	n := &State{Mutable: mutable, Immutables: immutables, Version: s.Version, L0: s.L0, Runs: s.Runs, ranged: s.ranged}
 	for t := range n.All() {
-		t.life.refs.Add(1)
+		t.Hold()
 	}
 	n.refs.Store(1)
 	return n
@@ -97,14 +98,14 @@ func (s *State) Release() error {
 	}
 	var errs []error
 	for t := range s.All() {
-		errs = append(errs, t.release())
+		errs = append(errs, t.Release())
 	}
 	return errors.Join(errs...)
 }
 
 // All yields every table, level by level.
-func (s *State) All() func(yield func(*Table) bool) {
-	return func(yield func(*Table) bool) {
+func (s *State) All() func(yield func(*table.Table) bool) {
+	return func(yield func(*table.Table) bool) {
 		for _, t := range s.L0 {
 			if !yield(t) {
 				return

@@ -17,6 +17,7 @@ import (
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
 	"sievedb/internal/rangedel"
+	"sievedb/internal/table"
 	"sievedb/memtable"
 	"sievedb/sstable"
 	"sievedb/vfs"
@@ -37,13 +38,13 @@ func TestRunSearch(t *testing.T) {
 		}
 		slices.Sort(ks)
 		ks = slices.Compact(ks)
-		var tables []*Table
+		var tables []*table.Table
 		for i := 0; i+3 < len(ks); i += 5 - rng.IntN(3) { // gaps between the tables, mostly
 			m := &manifest.TableMeta{Smallest: []byte(ks[i]), Largest: []byte(ks[i+2])}
 			if rng.IntN(2) == 0 {
 				m.Largest, m.LargestExclusive = []byte(ks[i+3]), true
 			}
-			tables = append(tables, &Table{Meta: m})
+			tables = append(tables, &table.Table{Meta: m})
 		}
 		if prefix != "a" {
 			last := tables[len(tables)-1].Meta
@@ -60,11 +61,11 @@ func TestRunSearch(t *testing.T) {
 				if got, _ := run.search(key); got != want {
 					t.Fatalf("search(%q) = %d, want %d", key, got, want)
 				}
-				var wantTable *Table
-				if want < len(tables) && tables[want].covers(key) != tables[want].Meta.KeyRange().Contains(key) {
+				var wantTable *table.Table
+				if want < len(tables) && tables[want].Covers(key) != tables[want].Meta.KeyRange().Contains(key) {
 					t.Fatalf("covers(%q) differs from that of %v", key, tables[want].Meta.KeyRange())
 				}
-				if want < len(tables) && tables[want].covers(key) {
+				if want < len(tables) && tables[want].Covers(key) {
 					wantTable = tables[want]
 				}
 				if got := run.find(key); got != wantTable {
@@ -85,12 +86,12 @@ type builder struct {
 	blocks   *cache.Cache
 	nextFile keys.FileNum
 	version  *manifest.Version
-	tables   map[keys.FileNum]*Table
+	tables   map[keys.FileNum]*table.Table
 	obsolete []keys.FileNum
 }
 
 func newBuilder(t *testing.T) *builder {
-	b := &builder{t: t, fs: vfs.NewMem(), blocks: cache.New(1 << 20), nextFile: 1, version: &manifest.Version{}, tables: map[keys.FileNum]*Table{}}
+	b := &builder{t: t, fs: vfs.NewMem(), blocks: cache.New(1 << 20), nextFile: 1, version: &manifest.Version{}, tables: map[keys.FileNum]*table.Table{}}
 	b.files = filecache.New(b.fs, "", name, 100, func(num keys.FileNum) { b.obsolete = append(b.obsolete, num) })
 	return b
 }
@@ -119,7 +120,7 @@ func (e entry) end() []byte {
 
 // add writes a table of entries, which are sorted but for range deletes, into
 // level.
-func (b *builder) add(level int, bitsPerKey uint32, entries ...entry) *Table {
+func (b *builder) add(level int, bitsPerKey uint32, entries ...entry) *table.Table {
 	b.t.Helper()
 	num := b.nextFile
 	b.nextFile++
@@ -153,7 +154,7 @@ func (b *builder) add(level int, bitsPerKey uint32, entries ...entry) *Table {
 	if b.version, err = b.version.Apply(&manifest.Edit{Added: []manifest.LevelTable{{Level: level, Meta: meta}}}); err != nil {
 		b.t.Fatal(err)
 	}
-	table, err := OpenTable(b.files, meta, level, b.blocks)
+	table, err := table.Open(b.files, meta, level, b.blocks)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -165,7 +166,7 @@ func (b *builder) state(mutable *memtable.Table, immutables ...*memtable.Table) 
 	if mutable == nil {
 		mutable = memtable.New(memtable.Options{})
 	}
-	return NewState(mutable, immutables, b.version, func(level int, m *manifest.TableMeta) *Table {
+	return NewState(mutable, immutables, b.version, func(level int, m *manifest.TableMeta) *table.Table {
 		return b.tables[m.FileNum]
 	})
 }
@@ -269,7 +270,7 @@ func TestCounts(t *testing.T) {
 		t.Errorf("absent keys without a filter: %+v", c)
 	}
 	moved := filtered.In(4)
-	if moved.Counters.Load() != (counters.Counts{}) || moved.Reader != filtered.Reader {
+	if moved.Counters.Load() != (counters.Counts{}) || moved.Opened() != filtered.Opened() {
 		t.Error("a moved table starts with counts of its own")
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"sievedb/explain"
 	"sievedb/internal/keys"
+	"sievedb/internal/table"
 	"sievedb/memtable"
 	"sievedb/sstable"
 )
@@ -99,7 +100,7 @@ func (t *Trace) add(s explain.Step) *explain.Step {
 
 // tableStep adds a step for table, or for the whole level if none of its tables
 // can hold the key.
-func (t *Trace) tableStep(table *Table, level int) *explain.Step {
+func (t *Trace) tableStep(table *table.Table, level int) *explain.Step {
 	s := explain.Step{Part: explain.Level0, Level: level, Tables: 1}
 	if level > 0 {
 		s.Part, s.Tables = explain.Level, len(t.state.Version.Levels[level])
@@ -113,7 +114,7 @@ func (t *Trace) tableStep(table *Table, level int) *explain.Step {
 }
 
 // passed notes a table that is not read and does not end the lookup, or a level.
-func (t *Trace) passed(table *Table, level int, why explain.Outcome) {
+func (t *Trace) passed(table *table.Table, level int, why explain.Outcome) {
 	s := t.tableStep(table, level)
 	s.Outcome, s.Duration = why, t.lap()
 }
@@ -121,23 +122,24 @@ func (t *Trace) passed(table *Table, level int, why explain.Outcome) {
 // covered notes a table with a range tombstone that hides all that it holds of
 // the key and everything older. Newer candidates have yet to be asked: Finish
 // decides whether it came to this.
-func (t *Trace) covered(table *Table, cover keys.SeqNum) {
+func (t *Trace) covered(table *table.Table, cover keys.SeqNum) {
 	s := t.tableStep(table, table.Level)
 	s.RangeTombstone, s.Duration = uint64(cover), t.lap()
 }
 
 // candidate notes candidate i, in which a range tombstone may cover the key.
-func (t *Trace) candidate(i int, table *Table, cover keys.SeqNum) {
+func (t *Trace) candidate(i int, table *table.Table, cover keys.SeqNum) {
 	s := t.tableStep(table, table.Level)
 	s.RangeTombstone = uint64(cover)
-	t.pending[i] = candidate{len(t.Steps) - 1, table.Reader.FilterState() == sstable.FilterUnread}
+	t.pending[i] = candidate{len(t.Steps) - 1, table.Opened() == nil || table.Opened().FilterState() == sstable.FilterUnread}
 	s.Duration = t.lap()
 }
 
 // asked notes what the filter of candidate i said and returns the step, to which
 // the blocks that are read will be added.
-func (t *Trace) asked(i int, table *Table, may, consulted, ignored bool) *explain.Step {
-	s, p := &t.Steps[t.pending[i].step], table.Reader.Properties()
+func (t *Trace) asked(i int, table *table.Table, may, consulted, ignored bool) *explain.Step {
+	s, r := &t.Steps[t.pending[i].step], table.Opened()
+	p := r.Properties()
 	s.Outcome = explain.Missing // until it is found
 	if t.pending[i].unread && !ignored {
 		s.FilterBytesRead = table.Meta.FilterBytes
@@ -145,7 +147,7 @@ func (t *Trace) asked(i int, table *Table, may, consulted, ignored bool) *explai
 	switch {
 	case ignored:
 		s.Filter = explain.Off
-	case table.Reader.FilterState() == sstable.FilterNone:
+	case r.FilterState() == sstable.FilterNone:
 		s.Filter = explain.None
 	case !consulted:
 		s.Filter = explain.Damaged
@@ -159,6 +161,13 @@ func (t *Trace) asked(i int, table *Table, may, consulted, ignored bool) *explai
 	}
 	s.Duration += t.lap()
 	return s
+}
+
+// failed notes that the table of candidate i could not be opened.
+func (t *Trace) failed(i int) {
+	s := &t.Steps[t.pending[i].step]
+	s.Outcome = explain.Error
+	s.Duration += t.lap()
 }
 
 // read notes what the blocks of the table of step s held.

@@ -14,7 +14,7 @@ import (
 	"sievedb/internal/batch"
 	"sievedb/internal/corrupt"
 	"sievedb/internal/keys"
-	"sievedb/internal/tree"
+	"sievedb/internal/table"
 	"sievedb/vfs"
 	"sievedb/wal"
 )
@@ -22,11 +22,15 @@ import (
 // Table reads all of t, past the cache, and compares what it holds with what it
 // says of itself (sstable.Reader.Verify), and that with what the manifest says.
 // The caller holds a state with t.
-func Table(t *tree.Table) error {
-	if err := t.Reader.Verify(); err != nil {
+func Table(t *table.Table) error {
+	r, err := t.Reader() // which compares the bounds
+	if err != nil {
 		return err
 	}
-	m, p, b := t.Meta, t.Reader.Properties(), t.Reader.Bounds()
+	if err := r.Verify(); err != nil {
+		return err
+	}
+	m, p, b := t.Meta, r.Properties(), r.Bounds()
 	for _, c := range []struct {
 		what      string
 		want, got uint64
@@ -40,10 +44,10 @@ func Table(t *tree.Table) error {
 		{"largest sequence number", uint64(m.LargestSeq), uint64(b.LargestSeq)},
 	} {
 		if c.want != c.got {
-			return corrupt.In(corrupt.At(0, c.what+" as in the manifest", fmt.Sprint(c.want), fmt.Sprint(c.got)), t.Reader.Name(), 0)
+			return corrupt.In(corrupt.At(0, c.what+" as in the manifest", fmt.Sprint(c.want), fmt.Sprint(c.got)), r.Name(), 0)
 		}
 	}
-	return t.CheckBounds()
+	return nil
 }
 
 // Segment checks that the first sizeBytes bytes of segment num, which f has

@@ -17,7 +17,6 @@ package block
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math/bits"
 
@@ -54,7 +53,7 @@ import (
 
 // ErrUnsupported marks what is not damaged but unknown to this version of the
 // store.
-var ErrUnsupported = errors.New("table needs a later version of the store")
+var ErrUnsupported = fmt.Errorf("%w: table needs a later version of the store", corrupt.ErrFormat)
 
 const (
 	// MaxUserKeyLen bounds a user key, in bytes.

@@ -156,13 +156,13 @@ func (l *lookups) pass(ctx context.Context, s series, into *report.Pass) (metric
 	}
 	o.DisableFilters = s.ignoreFilters
 	err = withStore(open, l.dir, &o, func(db *sievedb.DB) error {
-		if l.Cold { // opening reads, and the kernel reads ahead
+		l.options = db.Options()
+		first := db.Metrics()
+		if l.Cold { // that reads, and the kernel reads ahead
 			if err := kernel.DropPageCache(l.dir); err != nil {
 				return err
 			}
 		}
-		l.options = db.Options()
-		first := db.Metrics()
 		if l.tree == (loader.Shape{}) {
 			l.tree = loader.ShapeOf(&first)
 		}
