@@ -391,6 +391,11 @@ func (r *recovery) begin(segments []manifest.Segment) (err error) {
 		if err := db.manifest.Append(&manifest.Edit{AddedSegments: []keys.FileNum{segment}, NextFileNum: st.NextFileNum}); err != nil {
 			return err
 		}
+		// A manifest that lost this edit, the only one that names the segment,
+		// would be that of a store in which nothing was ever written.
+		if err := db.manifest.Vouch(); err != nil {
+			return err
+		}
 	}
 	db.log, db.mutable, db.flushed = r.log, r.buffer, st.LastSeq
 	db.commit = commit.New(db.log, r.lastSeq, writes{db})

@@ -350,11 +350,6 @@ func (s *subject) lookAtManifest(t *testing.T, num keys.FileNum) {
 // behind vouches for may be dropped as the torn tail of a crash.
 func (s *subject) mayLack(file string, from, to int, cut bool) int {
 	least, vouched := len(s.states)-1, 0
-	if s.log != nil && cut && strings.HasPrefix(file, "MANIFEST") {
-		// A gap: edits behind the durable bytes of CURRENT can be cut off without
-		// a trace, and the store is then one that was never written.
-		return 0
-	}
 	if s.log == nil || file != s.log[0].file || from < wal.HeaderLen {
 		return least
 	}
