@@ -102,6 +102,35 @@ func TestLogFailure(t *testing.T) {
 	}
 }
 
+// TestConflictBesideLogFailure has the log fail behind the back of a write whose
+// condition does not hold. The store is read-only because of the log: if it were
+// because of the conflict, it would tell every later condition that it does not
+// hold, too.
+func TestConflictBesideLogFailure(t *testing.T) {
+	f := vfs.NewFaulty(vfs.NewMem())
+	o := tiny
+	o.Durability = SyncNever
+	db := mustOpen(t, f, "/store", o)
+	must(t, db.Put([]byte("there"), nil))
+	cause := errors.New("a cause of its own")
+	f.SetRules(vfs.Rule{Ops: vfs.OpSync, Path: "*.wal", Err: cause})
+	if err := db.log.Sync(db.log.End()); !errors.Is(err, cause) {
+		t.Fatalf("sync of the log: %v", err)
+	}
+	if done, err := db.PutIfAbsent([]byte("there"), nil); done || err != nil {
+		t.Errorf("a key that is there: %v, %v", done, err)
+	}
+	if done, err := db.PutIfAbsent([]byte("absent"), nil); done || !errors.Is(err, ErrReadOnly) || !errors.Is(err, cause) {
+		t.Errorf("a key that is absent: %v, %v", done, err)
+	}
+	if err := db.Metrics().FatalError; !errors.Is(err, cause) || errors.Is(err, ErrConflict) {
+		t.Errorf("read-only because of: %v", err)
+	}
+	if err := db.Close(); !errors.Is(err, cause) {
+		t.Errorf("close: %v", err)
+	}
+}
+
 // checkUpTo is checkAll, but for the write that failed, which may be there or
 // not (invariant 10).
 func checkUpTo(t *testing.T, db *DB, want model, failed []byte) {

@@ -170,14 +170,17 @@ func (db *DB) apply(b *Batch, d Durability) error {
 	return db.logFailure(db.commit.Commit(&b.ops, d == SyncAlways))
 }
 
-// logFailure makes the store read-only if err comes from the log itself, or
-// says that log and memtable have parted.
+// logFailure makes the store read-only if the log has failed, or if err says
+// that log and memtable have parted, and returns err.
 func (db *DB) logFailure(err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, commit.ErrApply) || db.log.Err() != nil && db.usable() == nil {
-		err = db.fail(err)
+	// What became of the log may have come between, and err be a conflict.
+	if logErr := db.log.Err(); errors.Is(err, commit.ErrApply) {
+		_ = db.fail(err)
+	} else if logErr != nil && db.usable() == nil {
+		_ = db.fail(logErr)
 	}
 	db.events.Deliver() // that, or what failed under a lock
 	return err
@@ -241,10 +244,10 @@ func (db *DB) rotate() error {
 			SealedSegments: []manifest.SealedSegment{{FileNum: old, SizeBytes: uint64(size)}},
 		}, nil)
 	}); err != nil {
-		if db.log.Err() == nil {
-			return err // no room: the log goes on as it was
+		if logErr := db.log.Err(); logErr != nil {
+			_ = db.fail(logErr)
 		}
-		return db.fail(err)
+		return err // if only for want of room, the log goes on as it was
 	}
 	db.mutable.Freeze()
 	next := buffer{memtable.New(memtable.Options{SizeHintBytes: db.o.MemtableBytes}), num}
