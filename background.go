@@ -59,8 +59,7 @@ func (db *DB) writeLog() {
 		case db.log.Err() == nil: // no room, and what was acknowledged waits for it
 			db.backgroundError(err)
 			db.events.Deliver()
-			wait.failed(db.closingc, nil) // a Flush writes the log itself
-			db.wakeWriter()
+			wait.failed(db.closingc, nil) // a Flush writes the log itself; the log has called Wake
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -129,6 +130,33 @@ func TestConflictBesideLogFailure(t *testing.T) {
 	if err := db.Close(); !errors.Is(err, cause) {
 		t.Errorf("close: %v", err)
 	}
+}
+
+// TestRefusedRecordIsWritten has no room for a record that was acknowledged to
+// nobody but may have been read, and in whose wake others were. It is written when
+// there is room, without another call.
+func TestRefusedRecordIsWritten(t *testing.T) {
+	mem := vfs.NewMem()
+	f := vfs.NewFaulty(mem)
+	db := mustOpen(t, f, "/store", tiny)
+	writes, again := 0, make(chan struct{})
+	f.SetHook(func(c vfs.Call) {
+		if c.Op == vfs.OpWrite && filepath.Ext(c.Name) == ".wal" {
+			if writes++; writes == 2 { // the log makes one at a time
+				close(again)
+			}
+		}
+	})
+	f.SetRules(vfs.Rule{Ops: vfs.OpWrite, Path: "*.wal", Err: syscall.ENOSPC})
+	if err := db.Put([]byte("k"), nil); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("put: %v", err)
+	}
+	<-again                 // or it waits for ever
+	must(t, db.log.Flush()) // which waits for that write
+	db2 := mustOpen(t, mem.CrashClone(vfs.CrashKept), "/store", tiny)
+	must(t, checkAll(db2, model{{[]byte("k"), nil}}))
+	must(t, db2.Close())
+	must(t, db.Close())
 }
 
 // checkUpTo is checkAll, but for the write that failed, which may be there or

@@ -153,6 +153,38 @@ func TestNoRoomTakesNothing(t *testing.T) {
 	}
 }
 
+// A record that nobody waits for is not forgotten because somebody else's, before
+// it in the buffer, found no room; and who waits while Close finds none is told so.
+func TestNoRoomWakes(t *testing.T) {
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll("db"); err != nil {
+		t.Fatal(err)
+	}
+	disk := vfs.NewFaulty(mem)
+	woken := 0
+	l, err := Create(Options{FS: disk, Dir: "db", Store: store, Wake: func() { woken++ }}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk.SetRules(vfs.Rule{Ops: vfs.OpWrite, Err: syscall.ENOSPC, Sticky: true})
+	pos, err := l.Append(nil, []byte("somebody waits"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Append(nil, []byte("nobody waits"), false); err != nil || woken != 0 {
+		t.Fatalf("woken %d times: %v", woken, err)
+	}
+	if err := l.Sync(pos); !errors.Is(err, vfs.ErrExhausted) || woken != 1 {
+		t.Errorf("woken %d times: %v", woken, err)
+	}
+	if _, _, err := l.Close(); !errors.Is(err, vfs.ErrExhausted) {
+		t.Errorf("close: %v", err)
+	}
+	if err := l.Sync(pos); !errors.Is(err, vfs.ErrExhausted) {
+		t.Errorf("sync after close: %v", err)
+	}
+}
+
 // What cannot be taken back for certain is final, and so is a sync that fails
 // for want of space.
 func TestNoRoomIsFinal(t *testing.T) {

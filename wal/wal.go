@@ -46,7 +46,8 @@ type Options struct {
 	Dir   string
 	Store StoreID
 	// Wake is called, if not nil, when records wait to be written for which
-	// nobody will call Sync. It must not block nor call the log.
+	// nobody will call Sync, or no more, there having been no room. It must not
+	// block nor call the log.
 	Wake func()
 }
 
@@ -291,6 +292,9 @@ func (l *Log) work(do func(f vfs.File) error) error {
 	case errors.Is(err, vfs.ErrExhausted):
 		l.exhausted = true
 		buf, l.pending = l.pending, append(buf, l.pending...)
+		if l.o.Wake != nil { // those who wait get the error, others' records stay
+			l.o.Wake()
+		}
 	}
 	if cap(buf) <= 2*maxBufferBytes { // one huge batch must not stay for ever
 		l.spare = buf[:0]
@@ -390,6 +394,9 @@ func (l *Log) Close() (num keys.FileNum, sizeBytes int64, err error) {
 		l.durable = l.written
 	}
 	err = errors.Join(err, l.file.Close())
+	if err != nil { // which those who still wait for their records are told
+		l.fail(err)
+	}
 	l.fail(errClosed)
 	l.cond.Broadcast()
 	return num, sizeBytes, err
