@@ -224,7 +224,9 @@ func (db *DB) edit(e *manifest.Edit, opened map[keys.FileNum]*table.Table) error
 	}
 	e.NextFileNum = keys.FileNum(db.nextFile.Load())
 	if db.manifest.ShouldRewrite() {
-		if err := db.rewriteManifest(); err != nil {
+		if err := db.rewriteManifest(); errors.Is(err, manifest.ErrNoRoom) {
+			db.backgroundError(err) // there may be some for e in the present one
+		} else if err != nil {
 			return db.fail(err)
 		}
 		e.NextFileNum = keys.FileNum(db.nextFile.Load())

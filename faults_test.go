@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"sievedb/internal/manifest"
 	"sievedb/vfs"
 )
 
@@ -129,6 +131,50 @@ func TestConflictBesideLogFailure(t *testing.T) {
 	}
 	if err := db.Close(); !errors.Is(err, cause) {
 		t.Errorf("close: %v", err)
+	}
+}
+
+// TestManifestWithoutRoom has no room for a manifest that is to replace one that
+// became long. That one goes on, and is replaced later (invariant 15).
+func TestManifestWithoutRoom(t *testing.T) {
+	for _, path := range []string{"MANIFEST-*", "CURRENT.tmp"} {
+		for _, op := range []vfs.Op{vfs.OpCreate, vfs.OpWrite} {
+			mem := vfs.NewMem()
+			f := vfs.NewFaulty(mem)
+			o := tiny // without compactions
+			o.L0CompactTables, o.L0SlowTables, o.L0StopTables = 100, 100, 100
+			db := mustOpen(t, f, "/store", o)
+			var want model
+			put := func() {
+				k := slices.Concat(make([]byte, MaxKeyBytes-8), fmt.Appendf(nil, "%08d", len(want)))
+				must(t, db.Put(k, nil))
+				want.put(k, nil)
+				flushAll(t, db)
+			}
+			current := func() *manifest.Log {
+				db.manifestMu.Lock()
+				defer db.manifestMu.Unlock()
+				return db.manifest
+			}
+			old := current()
+			for !old.ShouldRewrite() { // its edits hold keys
+				put()
+			}
+			f.SetRules(vfs.Rule{Ops: op, Path: path, Err: syscall.ENOSPC})
+			must(t, db.edit(&manifest.Edit{}, nil))
+			if len(f.Faults()) != 1 || current() != old {
+				t.Errorf("%s: %v, and another manifest", path, f.Faults())
+			}
+			put()
+			if current() == old {
+				t.Errorf("%s: no other manifest with room for it", path)
+			}
+			must(t, checkAll(db, want))
+			must(t, db.Close())
+			db = mustOpen(t, mem, "/store", tiny)
+			must(t, checkAll(db, want))
+			must(t, db.Close())
+		}
 	}
 }
 

@@ -19,6 +19,16 @@ func Exhausted(err error) bool { return sys.Exhausted(err) }
 // out of reach where that cannot be told or has no limit.
 func MaxOpenFiles() int { return sys.MaxOpenFiles() }
 
+// Create is fsys.Create, except that the error is ErrExhausted if there is no
+// room for a file.
+func Create(fsys FS, name string) (File, error) {
+	f, err := fsys.Create(name)
+	if Exhausted(err) {
+		err = fmt.Errorf("%w: %w", ErrExhausted, err)
+	}
+	return f, err
+}
+
 // Append writes p at the end of f, which is its write position, size bytes from
 // its beginning. If there is no room for p, f is cut back to size and synced,
 // which proves that what it held before is unharmed, and the error is

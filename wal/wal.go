@@ -108,12 +108,9 @@ func Create(o Options, num keys.FileNum) (*Log, error) {
 
 // createSegment makes an empty segment whose content and name are durable.
 func (l *Log) createSegment(num keys.FileNum) (vfs.File, error) {
-	f, err := l.o.FS.Create(l.path(num))
-	if vfs.Exhausted(err) {
-		return nil, fmt.Errorf("creating %s: %w: %w", SegmentName(num), vfs.ErrExhausted, err)
-	}
+	f, err := vfs.Create(l.o.FS, l.path(num))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("creating %s: %w", SegmentName(num), err)
 	}
 	err = vfs.Append(f, appendHeader(nil, num, l.o.Store), 0)
 	if err == nil {

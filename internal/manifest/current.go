@@ -103,11 +103,10 @@ func readCurrent(fsys vfs.FS, dir string) (current, error) {
 	return decodeCurrent(b[:n])
 }
 
-// writeCurrent replaces CURRENT: the replacement is synced under another name,
-// renamed, and the directory synced.
-func writeCurrent(fsys vfs.FS, dir string, c current) error {
-	temp := filepath.Join(dir, CurrentTempName)
-	f, err := fsys.Create(temp)
+// prepareCurrent writes and syncs a replacement of CURRENT, which installCurrent
+// then puts in its place.
+func prepareCurrent(fsys vfs.FS, dir string, c current) error {
+	f, err := vfs.Create(fsys, filepath.Join(dir, CurrentTempName))
 	if err != nil {
 		return fmt.Errorf("create %s: %w", CurrentTempName, err)
 	}
@@ -115,7 +114,13 @@ func writeCurrent(fsys vfs.FS, dir string, c current) error {
 	if err = cmp.Or(err, f.Close()); err != nil {
 		return fmt.Errorf("%s: %w", CurrentTempName, err)
 	}
-	if err := fsys.Rename(temp, filepath.Join(dir, CurrentName)); err != nil {
+	return nil
+}
+
+// installCurrent renames the replacement and syncs the directory. If that fails
+// it is not known which of the two a crash will show.
+func installCurrent(fsys vfs.FS, dir string) error {
+	if err := fsys.Rename(filepath.Join(dir, CurrentTempName), filepath.Join(dir, CurrentName)); err != nil {
 		return fmt.Errorf("rename %s to %s: %w", CurrentTempName, CurrentName, err)
 	}
 	if err := fsys.SyncDir(dir); err != nil {
@@ -125,7 +130,7 @@ func writeCurrent(fsys vfs.FS, dir string, c current) error {
 }
 
 func writeAndSync(f vfs.File, content []byte) error {
-	if _, err := f.Write(content); err != nil {
+	if err := vfs.Append(f, content, 0); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
 	if err := f.Sync(); err != nil {

@@ -34,7 +34,8 @@ type Log struct {
 // log's state is that of st with the new number.
 //
 // It fails without touching a file if st is not valid, NextFileNum is not
-// above num, or the file exists already. After any other error it is not known
+// above num, or the file exists already. After an ErrNoRoom the manifest before
+// this one is in force, and goes on. After any other error it is not known
 // which manifest a crash will show, so that the caller must neither delete the
 // manifest before this one nor append to it. Otherwise the caller deletes it.
 func Create(fsys vfs.FS, dir string, num keys.FileNum, st *State) (*Log, error) {
@@ -60,11 +61,11 @@ func Create(fsys vfs.FS, dir string, num keys.FileNum, st *State) (*Log, error) 
 	content := appendHeader(nil, num, st.StoreID)
 	frame := record.Frame{Number: uint32(num), Offset: headerLen}
 	content = record.Append(content, frame, nil, appendEdit(nil, snapshot))
-	file, err := fsys.Create(path)
+	file, err := prepare(fsys, dir, num, content)
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", name, err)
 	}
-	if err := install(fsys, dir, file, num, content); err != nil {
+	if err := installCurrent(fsys, dir); err != nil {
 		file.Close()
 		return nil, fmt.Errorf("create %s: %w", name, err)
 	}
@@ -73,15 +74,38 @@ func Create(fsys vfs.FS, dir string, num keys.FileNum, st *State) (*Log, error) 
 		state: state, sizeBytes: size, snapshotBytes: size}, nil
 }
 
-// install writes the content of the manifest num and has CURRENT name it.
-func install(fsys vfs.FS, dir string, file vfs.File, num keys.FileNum, content []byte) error {
-	if err := writeAndSync(file, content); err != nil {
-		return err
+// ErrNoRoom is the error of a Create for which there was no room, before it
+// touched CURRENT.
+var ErrNoRoom = errors.New("no room for a manifest")
+
+// prepare writes the content of the manifest num, and the replacement of CURRENT
+// that names it. If there is no room it removes the manifest again; what stays
+// of either is removed when the store is opened again.
+func prepare(fsys vfs.FS, dir string, num keys.FileNum, content []byte) (vfs.File, error) {
+	path := filepath.Join(dir, ManifestName(num))
+	file, err := vfs.Create(fsys, path)
+	if err == nil {
+		err = writeAndSync(file, content)
 	}
-	if err := fsys.SyncDir(dir); err != nil {
-		return fmt.Errorf("sync directory: %w", err)
+	if err == nil {
+		if err = fsys.SyncDir(dir); err != nil {
+			err = fmt.Errorf("sync directory: %w", err)
+		}
 	}
-	return writeCurrent(fsys, dir, current{num: num, durableBytes: int64(len(content))})
+	if err == nil {
+		err = prepareCurrent(fsys, dir, current{num: num, durableBytes: int64(len(content))})
+	}
+	if err == nil {
+		return file, nil
+	}
+	if file != nil {
+		file.Close()
+	}
+	if errors.Is(err, vfs.ErrExhausted) {
+		_ = fsys.Remove(path)
+		err = fmt.Errorf("%w: %w", ErrNoRoom, err)
+	}
+	return nil, err
 }
 
 // Append makes e durable and then part of the state. An edit that does not fit
@@ -140,7 +164,11 @@ func (l *Log) Vouch() error {
 		return l.err
 	}
 	c := current{num: l.state.ManifestNum, durableBytes: l.sizeBytes}
-	if err := writeCurrent(l.fsys, l.dir, c); err != nil {
+	err := prepareCurrent(l.fsys, l.dir, c)
+	if err == nil {
+		err = installCurrent(l.fsys, l.dir)
+	}
+	if err != nil {
 		return fmt.Errorf("vouch for %s: %w", l.name, err)
 	}
 	return nil
