@@ -132,6 +132,41 @@ func Micros(ns float64) string { return fmt.Sprintf("%.2f µs", ns/1e3) }
 // Signed writes a difference in nanoseconds as microseconds.
 func Signed(ns float64) string { return fmt.Sprintf("%+.2f µs", ns/1e3) }
 
+// Unit is a unit of time.
+type Unit struct {
+	Name string
+	ns   float64
+}
+
+// UnitOf returns the unit in which a duration has at most three digits before
+// the point.
+func UnitOf(ns float64) Unit {
+	for _, u := range []Unit{{"ns", 1}, {"µs", 1e3}, {"ms", 1e6}} {
+		if ns < 1000*u.ns {
+			return u
+		}
+	}
+	return Unit{"s", 1e9}
+}
+
+// In writes nanoseconds in the unit, with three digits.
+func (u Unit) In(ns float64) string {
+	v := ns / u.ns
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// Duration writes nanoseconds with their unit.
+func Duration(ns float64) string {
+	u := UnitOf(ns)
+	return u.In(ns) + " " + u.Name
+}
+
 // Size writes bytes with a binary unit.
 func Size(n uint64) string {
 	if n < 1<<10 {

@@ -11,14 +11,11 @@
 package experiment
 
 import (
-	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 
 	"sievedb"
 	"sievedb/cmd/kvbench/internal/meter"
+	"sievedb/cmd/kvbench/internal/place"
 	"sievedb/cmd/kvbench/internal/workload"
 )
 
@@ -43,39 +40,6 @@ type Config struct {
 	Cold bool // empty the page cache before each pass
 }
 
-// place is where a store is.
-type place struct {
-	dir       string
-	temporary string // to be removed
-}
-
-// place finds a directory for a new store.
-func (c *Config) place() (place, error) {
-	if c.Dir != "" {
-		if entries, err := os.ReadDir(c.Dir); err == nil && len(entries) > 0 {
-			return place{}, fmt.Errorf("%s is not empty", c.Dir)
-		}
-		return place{dir: c.Dir}, nil
-	}
-	temp, err := os.MkdirTemp("", "kvbench-")
-	if err != nil {
-		return place{}, fmt.Errorf("temporary directory: %w", err)
-	}
-	return place{dir: filepath.Join(temp, "store"), temporary: temp}, nil
-}
-
-// leave removes what is temporary, or says where it is.
-func (c *Config) leave(p place, m *meter.Meter) error {
-	switch {
-	case p.temporary == "":
-		return nil
-	case c.Keep:
-		m.Note("kept in %s", p.dir)
-		return nil
-	}
-	return os.RemoveAll(p.temporary)
-}
-
 // newKeys returns the keys for a store that is to be made.
 func (c *Config) newKeys() (*workload.Keys, error) {
 	if c.KeysFile != "" {
@@ -89,7 +53,7 @@ func (c *Config) existingKeys(n int, m *meter.Meter) (k *workload.Keys, err erro
 	p := m.Phase("read the keys of the store", 0)
 	defer p.Done()
 	o := &sievedb.Options{DisableFilters: true}
-	err = withStore(c.openExisting, c.DB, o, func(db *sievedb.DB) (err error) {
+	err = place.With(c.openExisting, c.DB, o, func(db *sievedb.DB) (err error) {
 		if c.KeysFile != "" {
 			k, err = workload.FromFileAndStore(db, c.KeysFile, c.Sample, c.Seed)
 		} else {
@@ -108,34 +72,10 @@ func (c *Config) openExisting(dir string, o *sievedb.Options) (*sievedb.DB, erro
 	return sievedb.OpenReadOnly(dir, o)
 }
 
-func (c *Config) cacheBytes() int64 {
+// CacheBytes returns the size of the cache as sievedb.Options want it.
+func (c *Config) CacheBytes() int64 {
 	if c.CacheMiB == 0 {
 		return -1
 	}
 	return int64(c.CacheMiB) << 20
-}
-
-// withStore opens a store for f. Close returns background errors, which f may
-// have met already: nobody needs them twice.
-func withStore(open func(string, *sievedb.Options) (*sievedb.DB, error), dir string, o *sievedb.Options, f func(*sievedb.DB) error) error {
-	db, err := open(dir, o)
-	if err != nil {
-		return err
-	}
-	err = f(db)
-	if closing := db.Close(); closing != nil && (err == nil || !tells(err, closing)) {
-		err = errors.Join(err, closing)
-	}
-	return err
-}
-
-// tells reports whether err says all that other does, which may be several
-// errors, each on a line.
-func tells(err, other error) bool {
-	for line := range strings.SplitSeq(other.Error(), "\n") {
-		if !strings.Contains(err.Error(), line) {
-			return false
-		}
-	}
-	return true
 }

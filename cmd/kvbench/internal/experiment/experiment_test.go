@@ -12,12 +12,12 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"sievedb"
 	"sievedb/cmd/kvbench/internal/compare"
+	"sievedb/cmd/kvbench/internal/latency"
 	"sievedb/cmd/kvbench/internal/meter"
 	"sievedb/cmd/kvbench/internal/report"
 	"sievedb/cmd/kvbench/internal/workload"
@@ -78,7 +78,7 @@ func TestSameSeedSameCounts(t *testing.T) {
 	if k := first.Absent.Without.Kernel; runtime.GOOS == "linux" && (k == nil || k.ReadCalls < first.Absent.Without.BlocksRead) {
 		t.Errorf("the kernel counted %+v, the store %d disk reads", k, first.Absent.Without.BlocksRead)
 	}
-	if l := first.Absent.With.Latency; len(l.SliceMeansNs) != slices || l.Quantiles[len(l.Quantiles)-1].Ns != l.MaxNs || l.MaxNs < l.P999Ns {
+	if l := first.Absent.With.Latency; len(l.SliceMeansNs) != latency.Slices || l.Quantiles[len(l.Quantiles)-1].Ns != l.MaxNs || l.MaxNs < l.P999Ns {
 		t.Errorf("%+v", l)
 	}
 }
@@ -356,20 +356,5 @@ func TestKeep(t *testing.T) {
 	_, dir, _ := strings.Cut(strings.TrimSpace(notes.String()), "kept in ")
 	if len(files(t, dir)) == 0 {
 		t.Errorf("said %q", notes.String())
-	}
-}
-
-func TestRecorder(t *testing.T) {
-	r := newRecorder(40)
-	if l := r.latency(); !reflect.DeepEqual(l, report.Latency{}) {
-		t.Errorf("of nothing: %+v", l)
-	}
-	for i := range 45 {
-		r.record(time.Duration(i) * time.Microsecond)
-	}
-	r.record(time.Hour) // taken for a minute
-	l := r.latency()
-	if len(l.SliceMeansNs) != 23 || l.SliceMeansNs[1] != 2500 || l.MaxNs < 59e9 || l.P50Ns < 21_900 || l.P50Ns > 23_100 {
-		t.Errorf("%+v", l)
 	}
 }

@@ -9,8 +9,10 @@ import (
 
 	"sievedb"
 	"sievedb/cmd/kvbench/internal/kernel"
+	"sievedb/cmd/kvbench/internal/latency"
 	"sievedb/cmd/kvbench/internal/loader"
 	"sievedb/cmd/kvbench/internal/meter"
+	"sievedb/cmd/kvbench/internal/place"
 	"sievedb/cmd/kvbench/internal/report"
 	"sievedb/cmd/kvbench/internal/workload"
 	"sievedb/vfs"
@@ -50,12 +52,12 @@ func Lookups(ctx context.Context, c *Config, m *meter.Meter) (run *report.Lookup
 		return nil, fmt.Errorf("of %s, %d keys are stored and %d lie between them: nothing to look up", l.keys.Name, l.keys.Stored, l.keys.Absent)
 	}
 	if !l.existing {
-		p, err2 := c.place()
+		p, err2 := place.New(c.Dir)
 		if err2 != nil {
 			return nil, err2
 		}
-		defer func() { err = errors.Join(err, c.leave(p, m)) }()
-		l.dir = p.dir
+		defer func() { err = errors.Join(err, p.Leave(c.Keep, m)) }()
+		l.dir = p.Dir
 		if err := l.load(ctx); err != nil {
 			return nil, fmt.Errorf("loading: %w", err)
 		}
@@ -83,7 +85,7 @@ func (c *Config) storeOptions(k *workload.Keys) sievedb.Options {
 		MemtableBytes:    memtable,
 		TableBytes:       memtable,
 		FilterBitsPerKey: c.Bits,
-		CacheBytes:       c.cacheBytes(),
+		CacheBytes:       c.CacheBytes(),
 	}
 }
 
@@ -92,7 +94,7 @@ func (l *lookups) load(ctx context.Context) error {
 	o := l.storeOptions(l.keys)
 	o.MustExist, o.MustBeNew = false, true
 	o.FS = loader.NoSync{FS: vfs.OS()}
-	return withStore(sievedb.Open, l.dir, loader.Options(o, w), func(db *sievedb.DB) error {
+	return place.With(sievedb.Open, l.dir, loader.Options(o, w), func(db *sievedb.DB) error {
 		start := time.Now()
 		if err := loader.Load(ctx, db, w, l.keys, l.keys.Stored, l.values, l.meter); err != nil {
 			return err
@@ -155,7 +157,7 @@ func (l *lookups) pass(ctx context.Context, s series, into *report.Pass) (metric
 		o.MemtableBytes, o.TableBytes = 0, 0 // what the store has is not ours to know
 	}
 	o.DisableFilters = s.ignoreFilters
-	err = withStore(open, l.dir, &o, func(db *sievedb.DB) error {
+	err = place.With(open, l.dir, &o, func(db *sievedb.DB) error {
 		l.options = db.Options()
 		first := db.Metrics()
 		if l.Cold { // that reads, and the kernel reads ahead
@@ -181,7 +183,7 @@ func (l *lookups) pass(ctx context.Context, s series, into *report.Pass) (metric
 func (l *lookups) ask(ctx context.Context, db *sievedb.DB, s series) (done int, _ report.Latency, _ *report.Kernel, err error) {
 	p := l.meter.Phase(s.label, int64(l.n))
 	defer p.Done()
-	r := newRecorder(l.n)
+	r := latency.New(l.n)
 	counts := kernel.Start()
 	var key, value []byte
 	for ; done < l.n; done++ {
@@ -198,9 +200,9 @@ func (l *lookups) ask(ctx context.Context, db *sievedb.DB, s series) (done int, 
 		if err = l.check(s, key, value, done, err); err != nil {
 			break
 		}
-		r.record(took)
+		r.Record(took)
 	}
-	return done, r.latency(), counts.Stop(), err
+	return done, r.Latency(), counts.Stop(), err
 }
 
 // check returns what is wrong with the outcome of a lookup. A benchmark that

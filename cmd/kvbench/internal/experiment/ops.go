@@ -10,8 +10,10 @@ import (
 
 	"sievedb"
 	"sievedb/cmd/kvbench/internal/kernel"
+	"sievedb/cmd/kvbench/internal/latency"
 	"sievedb/cmd/kvbench/internal/loader"
 	"sievedb/cmd/kvbench/internal/meter"
+	"sievedb/cmd/kvbench/internal/place"
 	"sievedb/cmd/kvbench/internal/report"
 	"sievedb/cmd/kvbench/internal/workload"
 	"sievedb/vfs"
@@ -57,7 +59,7 @@ type ops struct {
 }
 
 type kind struct {
-	*recorder
+	*latency.Recorder
 	count, found uint64
 }
 
@@ -86,12 +88,12 @@ func Ops(ctx context.Context, c *Config, oc *OpsConfig, m *meter.Meter) (run *re
 		return nil, err
 	}
 	if c.DB == "" {
-		p, err2 := c.place()
+		p, err2 := place.New(c.Dir)
 		if err2 != nil {
 			return nil, err2
 		}
-		defer func() { err = errors.Join(err, c.leave(p, m)) }()
-		o.dir = p.dir
+		defer func() { err = errors.Join(err, p.Leave(c.Keep, m)) }()
+		o.dir = p.Dir
 		if !oc.Preload {
 			oc.Operations = min(oc.Operations, o.keys.Stored)
 		}
@@ -120,7 +122,7 @@ func (o *ops) prepare(ctx context.Context) error {
 		options := o.storeOptions()
 		options.FS = loader.NoSync{FS: vfs.OS()}
 		start := time.Now()
-		err := withStore(sievedb.Open, o.dir, loader.Options(options, w), func(db *sievedb.DB) error {
+		err := place.With(sievedb.Open, o.dir, loader.Options(options, w), func(db *sievedb.DB) error {
 			return loader.Load(ctx, db, w, o.keys, o.keys.Stored, o.values, o.meter)
 		})
 		if err != nil {
@@ -138,7 +140,7 @@ func (o *ops) prepare(ctx context.Context) error {
 
 func (o *ops) storeOptions() sievedb.Options {
 	options := sievedb.Options{
-		FilterBitsPerKey: o.Bits, CacheBytes: o.cacheBytes(), Durability: sievedb.SyncNever, MemtableBytes: int64(o.MemtableMiB) << 20,
+		FilterBitsPerKey: o.Bits, CacheBytes: o.CacheBytes(), Durability: sievedb.SyncNever, MemtableBytes: int64(o.MemtableMiB) << 20,
 	}
 	if o.Synced {
 		options.Durability = sievedb.SyncAlways
@@ -152,7 +154,7 @@ func (o *ops) measure(ctx context.Context) error {
 		open = o.openExisting
 	}
 	options := o.storeOptions()
-	return withStore(open, o.dir, &options, func(db *sievedb.DB) error {
+	return place.With(open, o.dir, &options, func(db *sievedb.DB) error {
 		if o.Cold { // opening reads, and the kernel reads ahead
 			if err := kernel.DropPageCache(o.dir); err != nil {
 				return err
@@ -179,7 +181,7 @@ func (o *ops) loop(ctx context.Context, db *sievedb.DB) error {
 	p.Extra(func() string { return loader.Stalls(db) })
 	for op, share := range o.Mix {
 		if share > 0 {
-			o.kinds[workload.Op(op)] = &kind{recorder: newRecorder(int(share * float64(o.Operations)))}
+			o.kinds[workload.Op(op)] = &kind{Recorder: latency.New(int(share * float64(o.Operations)))}
 		}
 	}
 	every := max(1, o.Operations/samples)
@@ -201,7 +203,7 @@ func (o *ops) loop(ctx context.Context, db *sievedb.DB) error {
 			return fmt.Errorf("operation %d, %v: %w", i, op, err)
 		}
 		k := o.kinds[op]
-		k.record(took)
+		k.Record(took)
 		k.count++
 		k.found += found
 		o.run.Done++
@@ -361,14 +363,14 @@ func (o *ops) complete(db *sievedb.DB) {
 	r.Setup = report.OpsSetup{
 		Command: o.Command, Workload: o.keys.Name, Mix: o.Mix.String(), Distribution: o.Distribution.String(), Seed: o.Seed,
 		Keys: o.keys.Stored, Operations: o.Operations, ValueBytes: o.ValueBytes, ScanLength: o.ScanLength, BitsPerKey: o.Bits,
-		CacheBytes: max(o.cacheBytes(), 0), MemtableBytes: db.Options().MemtableBytes, Synced: o.Synced, Store: o.DB, Cold: o.Cold, Machine: report.ThisMachine(),
+		CacheBytes: max(o.CacheBytes(), 0), MemtableBytes: db.Options().MemtableBytes, Synced: o.Synced, Store: o.DB, Cold: o.Cold, Machine: report.ThisMachine(),
 	}
 	if o.DB == "" && !o.Preload {
 		r.Setup.Keys = 0
 	}
 	for op := range o.Mix {
 		if k := o.kinds[workload.Op(op)]; k != nil {
-			r.Kinds = append(r.Kinds, report.Kind{Op: workload.Op(op).String(), Count: k.count, Found: k.found, Latency: k.latency()})
+			r.Kinds = append(r.Kinds, report.Kind{Op: workload.Op(op).String(), Count: k.count, Found: k.found, Latency: k.Latency()})
 		}
 	}
 	r.CountsExact = !o.Mix.Writes()

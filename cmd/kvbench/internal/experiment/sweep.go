@@ -8,6 +8,7 @@ import (
 	"sievedb"
 	"sievedb/cmd/kvbench/internal/loader"
 	"sievedb/cmd/kvbench/internal/meter"
+	"sievedb/cmd/kvbench/internal/place"
 	"sievedb/cmd/kvbench/internal/report"
 	"sievedb/cmd/kvbench/internal/workload"
 	"sievedb/filter"
@@ -109,7 +110,7 @@ func sweepPoint(ctx context.Context, keys *workload.Keys, kind filter.Kind, bits
 		// All keys fit in the memtable, whose tree and index take some more.
 		MemtableBytes: min(16<<20+3*keys.KeyBytes+256*int64(keys.Stored), 4<<30),
 	}
-	err = withStore(sievedb.Open, "/sweep", o, func(db *sievedb.DB) error {
+	err = place.With(sievedb.Open, "/sweep", o, func(db *sievedb.DB) error {
 		if err := storeAll(ctx, db, keys); err != nil {
 			return err
 		}
@@ -188,7 +189,7 @@ func (c *Config) policies(ctx context.Context, s *SweepConfig, keys *workload.Ke
 			}
 			o.FilterBitsPerKey, o.Filters = bits, x.policy
 			w := loader.NewWatcher()
-			err := withStore(sievedb.Open, "/tree", loader.Options(o, w), func(db *sievedb.DB) error {
+			err := place.With(sievedb.Open, "/tree", loader.Options(o, w), func(db *sievedb.DB) error {
 				n := min(c.Lookups, keys.Absent)
 				if err := loader.Load(ctx, db, w, keys, keys.Stored, workload.NewValues(c.ValueBytes, c.Seed), m); err != nil {
 					return err

@@ -1,4 +1,4 @@
-// Package kernel asks the operating system about reads, and makes it forget what
+// Package kernel asks the operating system about reads and memory, and makes it forget what
 // it has read. All functions are safe for concurrent use.
 //
 //	m := kernel.Start()

@@ -175,8 +175,8 @@ func (r *Result) timeTable(s *Setting) table.Writer {
 			label += ", " + w.Unit
 		}
 		t.AppendRow(r.row(w, label, 0, func(t *Timing) string {
-			u := unitOf(t.MedianNs)
-			return fmt.Sprintf("%s (%s - %s)", u.in(t.MedianNs)+" "+u.name, u.in(t.LowNs), u.in(t.HighNs))
+			u := document.UnitOf(t.MedianNs)
+			return fmt.Sprintf("%s (%s - %s)", u.In(t.MedianNs)+" "+u.Name, u.In(t.LowNs), u.In(t.HighNs))
 		}))
 	}
 	return t
@@ -192,8 +192,8 @@ func (r *Result) percentileTable(s *Setting) table.Writer {
 			continue
 		}
 		t.AppendRow(r.row(w, w.Name, 0, func(t *Timing) string {
-			u := unitOf(t.P50Ns)
-			return fmt.Sprintf("%s / %s %s", u.in(t.P50Ns), u.in(t.P99Ns), u.name)
+			u := document.UnitOf(t.P50Ns)
+			return fmt.Sprintf("%s / %s %s", u.In(t.P50Ns), u.In(t.P99Ns), u.Name)
 		}))
 	}
 	return t
@@ -228,35 +228,6 @@ func (r *Result) diskTable(s *Setting) table.Writer {
 		}
 	}
 	return t
-}
-
-// unit is a unit of time.
-type unit struct {
-	name string
-	ns   float64
-}
-
-// unitOf returns the unit in which a duration has at most three digits before
-// the point.
-func unitOf(ns float64) unit {
-	for _, u := range []unit{{"ns", 1}, {"µs", 1e3}, {"ms", 1e6}} {
-		if ns < 1000*u.ns {
-			return u
-		}
-	}
-	return unit{"s", 1e9}
-}
-
-// in writes nanoseconds in the unit, with three digits.
-func (u unit) in(ns float64) string {
-	v := ns / u.ns
-	switch {
-	case v >= 100:
-		return fmt.Sprintf("%.0f", v)
-	case v >= 10:
-		return fmt.Sprintf("%.1f", v)
-	}
-	return fmt.Sprintf("%.2f", v)
 }
 
 // Benchmarks implements report.Run: a line for each repetition, so that

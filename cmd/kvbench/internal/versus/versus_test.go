@@ -120,12 +120,3 @@ func TestArithmetic(t *testing.T) {
 		t.Errorf("%q", lines)
 	}
 }
-
-func TestUnits(t *testing.T) {
-	for want, ns := range map[string]float64{"0.00 ns": 0, "3.14 ns": 3.14159, "999 ns": 999, "1.00 µs": 1000, "12.3 ms": 12.345e6, "1.50 s": 1.5e9, "2000 s": 2e12} {
-		u := unitOf(ns)
-		if got := u.in(ns) + " " + u.name; got != want {
-			t.Errorf("%v is %q, want %q", ns, got, want)
-		}
-	}
-}

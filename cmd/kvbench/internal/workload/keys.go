@@ -60,15 +60,34 @@ func beyond(key []byte) []byte {
 // each; the odd numbers between them are absent.
 func Numbered(n int, seed uint64) *Keys {
 	stored, absent := permutation(n, seed, 1), permutation(n-1, seed, 2)
+	return numbered("numbered", n, func(i int) uint64 { return uint64(stored[i]) }, func(i int) uint64 { return uint64(absent[i]) })
+}
+
+// Computed is Numbered in another order, which is computed as keys are asked
+// for: whatever their number, they take no memory.
+func Computed(n int, seed uint64) *Keys {
+	return numbered("numbered, in computed order", n, newShuffled(n, seed, 1).at, newShuffled(n-1, seed, 2).at)
+}
+
+// numbered returns the keys whose orders stored and absent are.
+func numbered(name string, n int, stored, absent func(i int) uint64) *Keys {
 	return &Keys{
-		Name: "numbered", Stored: n, Absent: n - 1, KeyBytes: 16 * int64(n),
-		StoredKey: func(dst []byte, i int) []byte { return appendNumber(dst, 2*uint64(stored[i])) },
-		AbsentKey: func(dst []byte, i int) []byte { return appendNumber(dst, 2*uint64(absent[i])+1) },
+		Name: name, Stored: n, Absent: n - 1, KeyBytes: 16 * int64(n),
+		StoredKey: func(dst []byte, i int) []byte { return appendNumber(dst, 2*stored(i)) },
+		AbsentKey: func(dst []byte, i int) []byte { return appendNumber(dst, 2*absent(i)+1) },
 		above:     beyond(appendNumber(nil, 2*uint64(n-1))),
 	}
 }
 
-func appendNumber(dst []byte, n uint64) []byte { return fmt.Appendf(dst, "%016d", n) }
+// appendNumber appends 16 digits. fmt would take longer than some lookups.
+func appendNumber(dst []byte, n uint64) []byte {
+	var digits [16]byte
+	for i := len(digits) - 1; i >= 0; i-- {
+		digits[i] = byte('0' + n%10)
+		n /= 10
+	}
+	return append(dst, digits[:]...)
+}
 
 // permutation returns the numbers below n in an order that depends on seed and
 // stream only.

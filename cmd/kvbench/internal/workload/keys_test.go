@@ -45,8 +45,10 @@ func TestKeys(t *testing.T) {
 		return k
 	}
 	for name, make := range map[string]func(seed uint64) *Keys{
-		"numbered": func(seed uint64) *Keys { return Numbered(3000, seed) },
-		"file":     fromFile,
+		"numbered":       func(seed uint64) *Keys { return Numbered(3000, seed) },
+		"computed":       func(seed uint64) *Keys { return Computed(3000, seed) },
+		"computed, 2^12": func(seed uint64) *Keys { return Computed(4096, seed) },
+		"file":           fromFile,
 	} {
 		outside := 0
 		for seed := range uint64(6) {
