@@ -89,7 +89,7 @@ acknowledged writes lost; 130 interrupted (what was measured is printed).`,
 	a.lookupFlags(root.Flags())
 	root.AddCommand(
 		a.fork().absentCommand(), a.fork().sweepCommand(), a.fork().ycsbCommand(), a.planCommand(),
-		a.fork().crashCommand(), a.crashChildCommand(), a.fork().compareCommand(), a.fork().reportCommand())
+		a.fork().growthCommand(), a.fork().crashCommand(), a.crashChildCommand(), a.fork().compareCommand(), a.fork().reportCommand())
 	for _, x := range mixes {
 		root.AddCommand(a.fork().mixCommand(x))
 	}
@@ -188,18 +188,27 @@ func (a *app) sizeFlags(f *pflag.FlagSet, keys int) {
 	f.IntVarP(&a.KeysCount, "keys-count", "n", keys, "number of keys to store")
 	f.StringVar(&a.KeysFile, "keys", "", "file with one key a line, instead of numbered keys")
 	f.IntVar(&a.Sample, "sample", 0, "use only this many of the file's keys, drawn at random; 0 is all")
+	a.scaleFlags(f)
+}
+
+func (a *app) scaleFlags(f *pflag.FlagSet) {
 	f.BoolVar(&a.quick, "quick", false, "a tenth of everything")
 	f.BoolVar(&a.full, "full", false, "ten times everything")
 }
 
 func (a *app) storeFlags(f *pflag.FlagSet) {
-	f.IntVar(&a.ValueBytes, "value-bytes", 100, "size of each value, in bytes")
-	f.Float64Var(&a.Bits, "bits", 10, "filter memory, in bits per key on average, 1 to 100")
-	f.IntVar(&a.CacheMiB, "cache", 1, "block cache, in MiB; 0 is none")
-	f.StringVar(&a.Dir, "dir", "", "make the store in this directory, which must hold none, and keep it (default: a temporary one)")
-	f.BoolVar(&a.Keep, "keep", false, "keep the temporary directory, and say where it is")
+	a.newStoreFlags(f, 1)
 	f.StringVar(&a.DB, "db", "", "use the existing store in this directory instead of making one")
 	f.BoolVar(&a.Cold, "cold", false, "empty the operating system's page cache of the store before each measurement (64-bit Linux)")
+}
+
+// newStoreFlags are those of a store that is made.
+func (a *app) newStoreFlags(f *pflag.FlagSet, cacheMiB int) {
+	f.IntVar(&a.ValueBytes, "value-bytes", 100, "size of each value, in bytes")
+	f.Float64Var(&a.Bits, "bits", 10, "filter memory, in bits per key on average, 1 to 100")
+	f.IntVar(&a.CacheMiB, "cache", cacheMiB, "block cache, in MiB; 0 is none")
+	f.StringVar(&a.Dir, "dir", "", "make the store in this directory, which must hold none, and keep it (default: a temporary one)")
+	f.BoolVar(&a.Keep, "keep", false, "keep the temporary directory, and say where it is")
 }
 
 func (a *app) lookupFlags(f *pflag.FlagSet) {

@@ -14,6 +14,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"sievedb/cmd/kvbench/internal/document"
+	"sievedb/cmd/kvbench/internal/growth"
 	"sievedb/cmd/kvbench/internal/report"
 	"sievedb/cmd/kvbench/internal/stats"
 	"sievedb/cmd/kvbench/internal/versus"
@@ -50,6 +51,8 @@ func figures(run report.Run) []figure {
 		return opsFigures(r)
 	case *versus.Result:
 		return versusFigures(r)
+	case *growth.Result:
+		return growthFigures(r)
 	case *report.Crash:
 		return []figure{count("lost batches", uint64(len(r.Kills)), float64(r.Lost))}
 	}
@@ -103,6 +106,26 @@ func versusFigures(r *versus.Result) (f []figure) {
 				f = append(f, timing(name, uint64(max(t.Operations, 0)), t.RepetitionNs))
 			}
 		}
+	}
+	return f
+}
+
+// growthFigures are of each size that was measured. Write amplification is no
+// count: it depends on when compactions had time.
+func growthFigures(r *growth.Result) (f []figure) {
+	for i := range r.Sizes {
+		s := &r.Sizes[i]
+		at := fmt.Sprintf(" of %d keys", s.Keys)
+		f = append(f, count("disk bytes"+at, 1, float64(s.Tree.DiskBytes)), count("filter bytes"+at, 1, float64(s.Tree.FilterBytes)),
+			count("index bytes"+at, 1, float64(s.Tree.IndexBytes)), timing("put"+at, uint64(max(s.Keys, 0)), s.Fill.Put.SliceMeansNs))
+		for j := range s.Lookups {
+			p := &s.Lookups[j]
+			name, n := fmt.Sprintf("%s%s, %d readers", p.Keys, at, p.Readers), uint64(max(p.Lookups, 0))
+			f = append(f, count(name+", blocks fetched", n, float64(p.BlocksRead+p.BlocksCached)), timing(name, n, p.SliceMeansNs))
+		}
+		f = append(f, timing("short scan"+at, uint64(max(s.Scans.Count, 0)), s.Scans.Short.SliceMeansNs),
+			timing("scan forward"+at, uint64(max(s.Scans.Forward.Entries, 0)), s.Scans.Forward.SliceMeansNs),
+			timing("scan reverse"+at, uint64(max(s.Scans.Reverse.Entries, 0)), s.Scans.Reverse.SliceMeansNs))
 	}
 	return f
 }
@@ -201,6 +224,10 @@ func setupOf(r report.Run) any {
 		s := r.Setup
 		s.Machine = report.Machine{}
 		return fmt.Sprintf("%+v", s) // it has a list, which == does not compare
+	case *growth.Result:
+		s := r.Setup
+		s.Machine = report.Machine{}
+		return fmt.Sprintf("%+v", s) // likewise
 	}
 	return nil
 }

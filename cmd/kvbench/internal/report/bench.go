@@ -36,7 +36,8 @@ func writeBenchmarks(b *bytes.Buffer, m Machine, lines []Benchmark) {
 	}
 }
 
-func (l Latency) benchValues() []BenchValue {
+// BenchValues returns the latency as figures of a Benchmark.
+func (l Latency) BenchValues() []BenchValue {
 	return []BenchValue{{l.MeanNs, "ns/op"}, {float64(l.P50Ns), "p50-ns"}, {float64(l.P99Ns), "p99-ns"}, {float64(l.P999Ns), "p99.9-ns"}}
 }
 
@@ -45,7 +46,7 @@ func (r *Lookups) Benchmarks() (lines []Benchmark) {
 	for _, p := range r.Passes() {
 		n := float64(max(p.Lookups, 1))
 		lines = append(lines, Benchmark{fmt.Sprintf("Lookup/keys=%s/filters=%s", p.Keys, p.Filters), uint64(max(p.Lookups, 0)),
-			append(p.benchValues(), BenchValue{p.ReadsPerLookup(), "blockreads/op"},
+			append(p.BenchValues(), BenchValue{p.ReadsPerLookup(), "blockreads/op"},
 				BenchValue{float64(p.BlocksRead+p.BlocksCached) / n, "blocks/op"},
 				BenchValue{float64(p.FalsePositives) / n, "falsepositives/op"})})
 	}
@@ -74,7 +75,7 @@ func (o *Ops) Benchmarks() (lines []Benchmark) {
 		{float64(o.BlocksRead) / float64(max(o.Done, 1)), "blockreads/op"},
 	}})
 	for _, k := range o.Kinds {
-		lines = append(lines, Benchmark{fmt.Sprintf("Op/%s/op=%s", name, k.Op), k.Count, k.benchValues()})
+		lines = append(lines, Benchmark{fmt.Sprintf("Op/%s/op=%s", name, k.Op), k.Count, k.BenchValues()})
 	}
 	return lines
 }

@@ -13,12 +13,13 @@ import (
 	"os"
 	"strings"
 
+	"sievedb/cmd/kvbench/internal/growth"
 	"sievedb/cmd/kvbench/internal/report"
 	"sievedb/cmd/kvbench/internal/versus"
 )
 
 // schemas are those that this kvbench knows.
-var schemas = []string{report.LookupsSchema, report.SweepSchema, report.OpsSchema, report.CrashSchema, versus.Schema}
+var schemas = []string{report.LookupsSchema, report.SweepSchema, report.OpsSchema, report.CrashSchema, versus.Schema, growth.Schema}
 
 // newRun returns an empty result of the schema, or nil.
 func newRun(schema string) report.Run {
@@ -33,6 +34,8 @@ func newRun(schema string) report.Run {
 		return new(report.Crash)
 	case versus.Schema:
 		return new(versus.Result)
+	case growth.Schema:
+		return new(growth.Result)
 	}
 	return nil
 }
