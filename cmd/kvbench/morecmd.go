@@ -223,15 +223,22 @@ func (a *app) compare(first, second string, threshold float64, exact bool) error
 }
 
 func (a *app) reportCommand() *cobra.Command {
-	var output string
+	var output, svg string
 	cmd := &cobra.Command{
 		Use:   "report RUN.json... -o run.html",
 		Short: "Make a page with charts of one result or several",
 		Long: `report makes one HTML file that needs nothing from elsewhere. With --format it
-prints the results again in another form instead.`,
+prints the results again in another form instead, and with --svg it writes the
+charts as files, for pages of your own.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("report needs at least one result, a file that --save or --json made")
+			}
+			if svg != "" {
+				if output != "" || cmd.Flags().Changed("format") {
+					return usagef("--svg excludes --output and --format")
+				}
+				return a.charts(args, svg)
 			}
 			if output == "" && a.format == "html" {
 				output = strings.TrimSuffix(args[0], ".json") + ".html"
@@ -242,17 +249,52 @@ prints the results again in another form instead.`,
 	f := cmd.Flags()
 	f.StringVarP(&output, "output", "o", "", "the file to write; - is the standard output (default: the first result's name with .html)")
 	f.StringVar(&a.format, "format", "html", "form of the report: html, text, json, markdown, or gobench")
+	f.StringVar(&svg, "svg", "", "write each chart as an SVG file in this directory instead of a page")
 	return cmd
 }
 
-func (a *app) report(names []string, output string) error {
-	var runs []report.Run
+func readRuns(names []string) (runs []report.Run, err error) {
 	for _, name := range names {
 		run, err := results.Read(name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		runs = append(runs, run)
+	}
+	return runs, nil
+}
+
+// charts writes the charts of results into a directory.
+func (a *app) charts(names []string, dir string) error {
+	runs, err := readRuns(names)
+	if err != nil {
+		return err
+	}
+	figures, err := page.Figures(runs)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	for _, x := range figures {
+		name := filepath.Join(dir, x.Name)
+		err := results.Save(name, func(w io.Writer) error {
+			_, err := w.Write(x.SVG)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		a.meter.Note("wrote %s", name)
+	}
+	return nil
+}
+
+func (a *app) report(names []string, output string) error {
+	runs, err := readRuns(names)
+	if err != nil {
+		return err
 	}
 	write := func(w io.Writer) error { return page.Write(w, runs) }
 	if a.format != "html" {

@@ -51,7 +51,7 @@ func process(t *testing.T, fileBytes uint64, args ...string) (cmd *exec.Cmd, tem
 // A disk that is full in the middle of a run ends it with one line and a
 // status, and nothing is left of what was made.
 func TestFullDisk(t *testing.T) {
-	for _, args := range []string{"-n 100000", "fill -n 100000", "mixed -n 20000", "ycsb --workload a -n 20000 --sync", "absent --keys " + wordList(t, 20_000)} {
+	for _, args := range []string{"-n 100000", "fill -n 100000", "mixed -n 20000", "ycsb --workload a -n 20000 --sync", "growth --sizes 20000", "absent --keys " + wordList(t, 20_000)} {
 		cmd, temp, stdout, stderr := process(t, 100<<10, strings.Fields(args)...)
 		err := cmd.Run()
 		var exit *exec.ExitError

@@ -246,6 +246,34 @@ func TestSweepReportCompare(t *testing.T) {
 	}
 }
 
+// The sizes of growth are measured, kept if that is asked for, and drawn.
+func TestGrowth(t *testing.T) {
+	dir := t.TempDir()
+	file, stores, svg := filepath.Join(dir, "growth.json"), filepath.Join(dir, "stores"), filepath.Join(dir, "svg")
+	code, out, errs := kvbench(t, t.Context(), "growth", "--sizes", "200,1000", "--readers", "1,2", "--lookups", "150", "--dir", stores, "--format", "markdown", "--save", file)
+	if code != exitOK || errs != "" || !strings.HasPrefix(out, "200 to 1,000 keys: ") || !strings.Contains(out, "\n| 1,000 | 2 | ") {
+		t.Errorf("exit code %d, %q, %q", code, errs, out)
+	}
+	for _, size := range []string{"200-keys", "1000-keys"} {
+		if files, err := os.ReadDir(filepath.Join(stores, size)); err != nil || len(files) == 0 {
+			t.Errorf("%s: %v %v", size, files, err)
+		}
+	}
+	if code, out, errs := kvbench(t, t.Context(), "compare", file, file); code != exitOK || !strings.HasPrefix(out, "None of 14 counts") {
+		t.Errorf("exit code %d, %q, %q", code, errs, out)
+	}
+	if code, out, errs := kvbench(t, t.Context(), "report", file, "--svg", svg); code != exitOK || out != "" || strings.Count(errs, "kvbench: wrote "+svg) != 3 {
+		t.Errorf("exit code %d, %q, %q", code, errs, out)
+	}
+	if chart, err := os.ReadFile(filepath.Join(svg, "lookup-time-against-the-number-of-keys.svg")); err != nil || !bytes.HasPrefix(chart, []byte("<svg ")) || !bytes.HasSuffix(chart, []byte("</svg>\n")) {
+		t.Errorf("%v: %s", err, chart)
+	}
+	code, _, errs = kvbench(t, t.Context(), "growth", "--sizes", "200", "--dir", stores)
+	if code != exitFailure || !strings.Contains(errs, "is not empty") {
+		t.Errorf("exit code %d, %q", code, errs)
+	}
+}
+
 func TestCrash(t *testing.T) {
 	r := runJSON[report.Crash](t, "crash", "--kills", "3")
 	if !r.OK || len(r.Kills) != 3 || r.Lost != 0 || !r.Setup.Synced {
@@ -325,6 +353,18 @@ func TestBadInput(t *testing.T) {
 		{"scan --scan-length 0", exitUsage, "--scan-length"},
 		{"fill --memtable -1", exitUsage, "--memtable"},
 		{"mixed --mix read=x", exitUsage, "read=x"},
+		{"growth --sizes 99", exitUsage, "--sizes has 99"},
+		{"growth --sizes 2000000000", exitUsage, "--sizes has 2000000000"},
+		{"growth --sizes 1000,1000", exitUsage, "must rise"},
+		{"growth --sizes x", exitUsage, "--sizes"},
+		{"growth --readers 0", exitUsage, "--readers has 0"},
+		{"growth --readers 2,1", exitUsage, "must rise"},
+		{"growth --readers 2000", exitUsage, "--readers has 2000"},
+		{"growth --lookups 0", exitUsage, "--lookups"},
+		{"growth --bits 0", exitUsage, "--bits"},
+		{"growth --db x", exitUsage, "--db"},
+		{"growth --quick --full", exitUsage, "--full"},
+		{"growth --sizes 500 --dir " + few, exitFailure, few},
 		{"crash --kills 0", exitUsage, "--kills"},
 		{"plan -n 1", exitUsage, "--keys-count"},
 		{"plan --bits 10 --budget-bytes 5000", exitUsage, "--budget-bytes"},
@@ -334,6 +374,8 @@ func TestBadInput(t *testing.T) {
 		{"compare " + other + " " + other + " --threshold -1", exitUsage, "--threshold"},
 		{"report", exitUsage, "at least one"},
 		{"report " + other, exitFailure, other},
+		{"report " + other + " --svg x --output y", exitUsage, "--svg"},
+		{"report " + other + " --svg x", exitFailure, other},
 		{"report " + few + ".not", exitFailure, few + ".not"},
 		{"report " + few + " --format x", exitFailure, few},
 	} {
@@ -416,7 +458,7 @@ func TestDefaults(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, args := range []string{"-n 2000", "sweep -n 2000", "fill -n 2000", "crash"} {
+	for _, args := range []string{"-n 2000", "sweep -n 2000", "fill -n 2000", "growth --quick", "crash"} {
 		code, out, errs := kvbench(t, ctx, strings.Fields(args)...)
 		if code != exitInterrupted || out != "" || errs != "kvbench: interrupted\n" {
 			t.Errorf("%s: exit code %d, stdout %q, stderr %q", args, code, out, errs)

@@ -99,6 +99,25 @@ func TestRatios(t *testing.T) {
 	golden(t, "ratios.svg", draw(t, svg, err))
 }
 
+// A file of its own has a size and the style, and is the chart otherwise.
+func TestStandAlone(t *testing.T) {
+	svg, err := (&Plot{Title: "Rate", X: Axis{Label: "bits"}, Series: []Series{{Name: "s", Line: true, Points: []Point{{X: 1, Y: 2}, {X: 2, Y: 3}}}}}).SVG()
+	alone, err2 := StandAlone(draw(t, svg, err))
+	if err2 != nil {
+		t.Fatal(err2)
+	}
+	golden(t, "alone.svg", template.HTML(alone))
+	_, body, _ := strings.Cut(string(svg), ">")
+	if !strings.HasSuffix(string(alone), "</style>"+body) || !strings.Contains(string(alone), ` width="640" height="340">`) {
+		t.Errorf("%s", alone)
+	}
+	for _, other := range []template.HTML{"", "<svg>", "<p>hello</p>"} {
+		if alone, err := StandAlone(other); err == nil {
+			t.Errorf("%q made %q", other, alone)
+		}
+	}
+}
+
 // Whatever the numbers are, the charts are well-formed.
 func TestOddNumbers(t *testing.T) {
 	odd := []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, -1, 1e-300, math.MaxFloat64}
@@ -143,6 +162,7 @@ func TestTicks(t *testing.T) {
 		"decades":     {Axis{Log: true}, []float64{0.02, 150}, "0.1 1 10 100"},
 		"large":       {Axis{}, []float64{2_000_000}, "0 500k 1M 1.5M 2M"},
 		"given":       {Axis{Ticks: []Tick{{1, "one"}}}, []float64{1, 2}, "one"},
+		"numbers":     {Axis{Log: true, Ticks: TicksAt([]int{16, 200_000, 50_000_000})}, []float64{16, 5e7}, "16 200k 50M"},
 		"bounds":      {Axis{Min: -0.5, Max: 2.5, Ticks: nil}, []float64{1}, "-0.5 0 0.5 1 1.5 2 2.5"},
 	} {
 		var got []string

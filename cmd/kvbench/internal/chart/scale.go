@@ -1,7 +1,7 @@
 // Package chart draws the charts of kvbench's page as SVG, from numbers alone:
-// the same input gives the same bytes. Colours and fonts come from the style
-// sheet of the page that holds them, through the classes s1 to s4 of series and
-// those of the axes. All functions are pure and safe for concurrent use.
+// the same input gives the same bytes. Colours come from Style, which the page
+// that holds them has, through the classes s1 to s4 of series and those of the
+// axes; a file of its own carries it. All functions are pure and safe for concurrent use.
 //
 //	svg, err := (&chart.Plot{Title: "Rate", Series: series}).SVG()
 package chart
@@ -16,6 +16,14 @@ import (
 type Tick struct {
 	At    float64
 	Label string
+}
+
+// TicksAt marks the numbers themselves.
+func TicksAt(numbers []int) (ticks []Tick) {
+	for _, n := range numbers {
+		ticks = append(ticks, Tick{float64(n), short(float64(n))})
+	}
+	return ticks
 }
 
 // Axis says how numbers become places.

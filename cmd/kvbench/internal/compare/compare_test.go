@@ -7,17 +7,21 @@ import (
 	"strings"
 	"testing"
 
+	"sievedb/cmd/kvbench/internal/growth"
 	"sievedb/cmd/kvbench/internal/report"
 	"sievedb/cmd/kvbench/internal/results"
 	"sievedb/cmd/kvbench/internal/versus"
 )
 
-// fixed is a golden result of package report, or that of package versus.
+// fixed is a golden result of package report, or that of versus or growth.
 func fixed(t *testing.T, name string) report.Run {
 	t.Helper()
 	from := "report"
-	if name == "engines" {
+	switch name {
+	case "engines":
 		from = "versus"
+	case "growth":
+		from = "growth"
 	}
 	run, err := results.Read(filepath.Join("..", from, "testdata", name+".json"))
 	if err != nil {
@@ -76,11 +80,42 @@ func TestCompare(t *testing.T) {
 	if _, err := Runs(fixed(t, "lookups"), fixed(t, "sweep"), 1, false); err == nil || !strings.Contains(err.Error(), "different kinds") {
 		t.Errorf("different kinds: %v", err)
 	}
-	for _, name := range []string{"lookups", "sweep", "ops", "crash", "engines"} {
+	for _, name := range []string{"lookups", "sweep", "ops", "crash", "engines", "growth"} {
 		run := fixed(t, name)
 		c, err := Runs(run, run, 0, true)
 		if err != nil || c.Regressions > 0 || len(c.Other) > 0 {
 			t.Errorf("%s with itself: %v %+v", name, err, c)
+		}
+	}
+}
+
+// Counts of stores that grow decide, and their times do not.
+func TestCompareGrowth(t *testing.T) {
+	for name, x := range map[string]struct {
+		change      func(s *growth.Size)
+		regressions int
+		says        string
+	}{
+		"more blocks":     {func(s *growth.Size) { s.Pass(growth.Absent, 4).BlocksRead *= 2 }, 1, "absent of 10000000 keys, 4 readers, blocks fetched"},
+		"within chance":   {func(s *growth.Size) { s.Pass(growth.Absent, 4).BlocksRead += 60 }, 0, "more, within chance"},
+		"larger":          {func(s *growth.Size) { s.Tree.DiskBytes += s.Tree.DiskBytes / 10 }, 1, "disk bytes of 10000000 keys"},
+		"slower":          {func(s *growth.Size) { s.Pass(growth.Present, 1).Latency = latency(50_000) }, 0, "present of 10000000 keys, 1 readers, mean ns"},
+		"slower put":      {func(s *growth.Size) { s.Fill.Put = latency(50_000) }, 0, "put of 10000000 keys"},
+		"slower scan":     {func(s *growth.Size) { s.Scans.Reverse.SliceMeansNs = []float64{600, 601, 602} }, 0, "scan reverse of 10000000 keys"},
+		"fewer keys only": {func(s *growth.Size) { s.Keys = 5 }, 0, "of 1000000 keys"},
+	} {
+		b := fixed(t, "growth").(*growth.Result)
+		x.change(&b.Sizes[1])
+		c, err := Runs(fixed(t, "growth"), b, 1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text bytes.Buffer
+		if err := c.Write(&text, report.Text); err != nil {
+			t.Fatal(err)
+		}
+		if c.Regressions != x.regressions || !strings.Contains(text.String(), x.says) {
+			t.Errorf("%s: %d regressions, want %d, and %q:\n%s", name, c.Regressions, x.regressions, x.says, text.String())
 		}
 	}
 }

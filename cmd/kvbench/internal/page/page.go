@@ -13,7 +13,9 @@ import (
 	"io"
 	"strings"
 
+	"sievedb/cmd/kvbench/internal/chart"
 	"sievedb/cmd/kvbench/internal/document"
+	"sievedb/cmd/kvbench/internal/growth"
 	"sievedb/cmd/kvbench/internal/report"
 	"sievedb/cmd/kvbench/internal/versus"
 )
@@ -58,7 +60,7 @@ func Write(w io.Writer, runs []report.Run) error {
 		Style    template.CSS
 		Title    string
 		Sections []section
-	}{Style: template.CSS(style)}
+	}{Style: template.CSS(chart.Style + style)}
 	for _, run := range runs {
 		s, err := sectionOf(run)
 		if err != nil {
@@ -97,12 +99,46 @@ func sectionOf(run report.Run) (section, error) {
 		return ops(r)
 	case *versus.Result:
 		return engines(r)
+	case *growth.Result:
+		return grown(r)
 	case *report.Crash:
 		return section{Title: "Killed while writing", Tiles: []tile{
 			{document.Group(uint64(len(r.Kills))), "kills"}, {document.Group(r.Lost), "acknowledged batches lost"},
 		}}, nil
 	}
 	return section{}, fmt.Errorf("no page for a %T", run)
+}
+
+// Figure is a chart as a file of its own.
+type Figure struct {
+	Name string // of the file, without a directory
+	SVG  []byte
+}
+
+// Figures returns the charts that a page of the runs would have. Their names
+// are made of their titles; of equal ones, the later have a number.
+func Figures(runs []report.Run) (all []Figure, err error) {
+	taken := map[string]int{}
+	for _, run := range runs {
+		s, err := sectionOf(run)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range s.Figures {
+			svg, err := chart.StandAlone(f.SVG)
+			if err != nil {
+				return nil, err
+			}
+			name := strings.Join(strings.FieldsFunc(strings.ToLower(f.Title), func(r rune) bool {
+				return (r < 'a' || r > 'z') && (r < '0' || r > '9')
+			}), "-")
+			if taken[name]++; taken[name] > 1 {
+				name += fmt.Sprint("-", taken[name])
+			}
+			all = append(all, Figure{name + ".svg", svg})
+		}
+	}
+	return all, nil
 }
 
 // add draws a figure; the first error stays.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"sievedb/cmd/kvbench/internal/growth"
 	"sievedb/cmd/kvbench/internal/report"
 	"sievedb/cmd/kvbench/internal/results"
 	"sievedb/cmd/kvbench/internal/versus"
@@ -21,7 +22,7 @@ import (
 // runs are the golden results of the packages report and versus.
 func runs(t *testing.T) (all []report.Run) {
 	t.Helper()
-	for _, name := range []string{"report/lookups", "report/sweep", "report/ops", "report/crash", "versus/engines"} {
+	for _, name := range []string{"report/lookups", "report/sweep", "report/ops", "report/crash", "versus/engines", "growth/growth"} {
 		run, err := results.Read(filepath.Join("..", filepath.Dir(name), "testdata", filepath.Base(name)+".json"))
 		if err != nil {
 			t.Fatal(err)
@@ -58,13 +59,14 @@ func TestPage(t *testing.T) {
 		"The tree", "How long lookups take", "The same memory, spent in different ways", "How long operations take", "Amplification over time",
 		"prefers-color-scheme:dark", "@media print", "Filters avoided 99.00 %", "LOST: 2 acknowledged batches",
 		"Times as long as sievedb, tuned alike", "Times as long as sievedb, out of the box", "other is FASTER",
+		"Lookup time against the number of keys", "Lookups of present keys a second against readers",
 	} {
 		if !strings.Contains(html, want) {
 			t.Errorf("the page does not have %q", want)
 		}
 	}
-	if n := strings.Count(html, "<svg "); n != 5+2+3+2 {
-		t.Errorf("%d charts, want 12", n)
+	if n := strings.Count(html, "<svg "); n != 5+2+3+2+3 {
+		t.Errorf("%d charts, want 15", n)
 	}
 	if n := strings.Count(html, `class="interval"`); n < 3+3+3 {
 		t.Errorf("%d intervals, want one for each level, twice, and each point of the sweep", n)
@@ -110,10 +112,35 @@ func TestPageEscapes(t *testing.T) {
 }
 
 func TestPageOfLittle(t *testing.T) {
-	for _, run := range []report.Run{new(report.Lookups), new(report.Sweep), new(report.Ops), new(report.Crash), new(versus.Result)} {
+	for _, run := range []report.Run{new(report.Lookups), new(report.Sweep), new(report.Ops), new(report.Crash), new(versus.Result), new(growth.Result)} {
 		checkBalanced(t, write(t, []report.Run{run}))
 	}
 	checkBalanced(t, write(t, nil))
+}
+
+// As files, the charts are those of the page, each under a name of its own.
+func TestFigures(t *testing.T) {
+	all, err := Figures(append(runs(t), runs(t)[5]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	html := write(t, runs(t))
+	names := map[string]bool{}
+	for _, x := range all {
+		_, body, _ := strings.Cut(string(x.SVG), "</style>")
+		if names[x.Name] || !strings.Contains(html, strings.TrimSpace(body)) {
+			t.Errorf("%s is there twice, or no chart of the page", x.Name)
+		}
+		names[x.Name] = true
+	}
+	for _, name := range []string{"lookup-time-against-the-number-of-keys.svg", "lookup-time-against-the-number-of-keys-2.svg", "lookups-of-absent-keys-a-second-against-readers.svg"} {
+		if !names[name] {
+			t.Errorf("no %s: %v", name, names)
+		}
+	}
+	if len(all) != 15+3 {
+		t.Errorf("%d charts, want 18", len(all))
+	}
 }
 
 // Where there is a browser, it draws the page, light and dark: each element has
