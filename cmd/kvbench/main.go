@@ -7,13 +7,14 @@
 //	kvbench absent --keys words    # keys of a file, one a line
 //	kvbench sweep                  # the rate at each filter size, beside theory
 //	kvbench ycsb --workload a      # and fill, read, scan, mixed, overwrite, delete
+//	kvbench growth                 # costs against the number of keys and readers
 //	kvbench crash --kills 50       # are acknowledged writes lost?
 //	kvbench compare a.json b.json
 //	kvbench report run.json -o run.html
 //
-// It uses nothing but the public packages of the module. Operations are made by
-// one goroutine, one after the other, so that their latencies are those of an
-// idle store. This package reads the command line; packages below internal do
+// It uses nothing but the public packages of the module. Operations, but for
+// those of growth, are made by one goroutine, one after the other, so that their
+// latencies are those of an idle store. This package reads the command line; packages below internal do
 // the rest.
 //
 // Exit codes: 0, all is as it should be, or too small to tell; 1, something
