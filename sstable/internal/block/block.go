@@ -211,12 +211,14 @@ func (v *View) end(i int) int {
 }
 
 // Entry returns entry i's user key less the prefix, its trailer, and where
-// its value begins.
+// its value begins. Like all that a View returns to keep, the suffix has no room
+// behind it: users append to the keys and values that an iterator shows, and what
+// follows is the next entry.
 func (v *View) Entry(i int) (suffix []byte, trailer keys.Trailer, valueOff int) {
 	n, off := uvarint(v.data, v.offset(i))
 	t, off := uvarint(v.data, off)
 	valueOff = off + int(n)
-	return v.data[off:valueOff], keys.Trailer(t), valueOff
+	return v.data[off:valueOff:valueOff], keys.Trailer(t), valueOff
 }
 
 // rest strips the prefix from userKey. c tells where userKey lies: 0, it has
@@ -308,4 +310,7 @@ func (v *View) Prefix() []byte { return v.prefix }
 func (v *View) Tag(i int) byte { return v.data[v.tags+i] }
 
 // Value returns entry i's value, which begins at valueOff, as Entry says.
-func (v *View) Value(i, valueOff int) []byte { return v.data[valueOff:v.end(i)] }
+func (v *View) Value(i, valueOff int) []byte {
+	end := v.end(i)
+	return v.data[valueOff:end:end]
+}
