@@ -19,6 +19,10 @@ var ErrUnknownKind = errors.New("unknown kind")
 // still. The number bounds what is lost either way: eight steps or one seek.
 const seekAfter = 8
 
+// keepBytes bounds the buffer that a Visible keeps for the next Reset: a value
+// may have a gigabyte.
+const keepBytes = 1 << 20
+
 // VisibleOptions says what a Visible shows.
 type VisibleOptions struct {
 	// Snapshot hides every entry with a larger sequence number.
@@ -201,6 +205,9 @@ func (v *Visible) Skipped() Skipped { return v.skipped }
 // than once; from then on v shows no key.
 func (v *Visible) Close() error {
 	v.place, v.closed = nowhere, true
+	if cap(v.value) > keepBytes {
+		v.value = nil
+	}
 	if err := v.in.Close(); v.err == nil {
 		v.err = err
 	}

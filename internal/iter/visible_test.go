@@ -259,6 +259,30 @@ func TestVisibleSameEntryTwice(t *testing.T) {
 	}
 }
 
+// A Visible that is reused gives back what one huge value took, and keeps what
+// most take.
+func TestVisibleKeepsNoHugeBuffer(t *testing.T) {
+	over := func(value []byte) iter.Iterator {
+		return itertest.NewSlice([]itertest.Entry{{Key: keys.Make([]byte("k"), 1, keys.KindPut), Value: value}})
+	}
+	o := iter.VisibleOptions{Snapshot: keys.MaxSeqNum}
+	var v iter.Visible
+	for _, n := range []int{4 << 20, 4 << 10} {
+		for _, value := range [][]byte{make([]byte, n), []byte("small")} {
+			v.Reset(over(value), o)
+			if !v.Last() || !bytes.Equal(v.Value(), value) {
+				t.Fatalf("%d bytes are shown, want %d: %v", len(v.Value()), len(value), v.Err())
+			}
+			if kept := cap(v.Value()); len(value) < n && (kept >= n) != (n <= 1<<20) {
+				t.Errorf("after a value of %d bytes the buffer has %d", n, kept)
+			}
+			if err := v.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // Of a key with many versions few are looked at: the rest is passed by seeks.
 func TestVisibleSkipsHotKeys(t *testing.T) {
 	hot := make([]itertest.Entry, 0, 10_002)
