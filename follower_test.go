@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -555,4 +556,44 @@ func TestFollowerDamage(t *testing.T) {
 			must(t, ro.Close())
 		})
 	}
+}
+
+// TestFollowerKeepsItsFiles: a follower that meets the limit of open files does not
+// make room with the files of what it shows, whose names may be gone (invariant 19).
+func TestFollowerKeepsItsFiles(t *testing.T) {
+	mem := vfs.NewMem()
+	o := effectOptions()
+	o.TableBytes = 4 << 10
+	writer := mustOpen(t, mem, "/store", o)
+	key := func(i int) []byte { return fmt.Appendf(nil, "key-%05d", i) }
+	const n = 2000
+	write := func(value string) {
+		for i := range n {
+			must(t, writer.Put(key(i), []byte(value)))
+		}
+		compactAll(t, writer)
+	}
+	write("old")
+	disk := vfs.NewFaulty(mem)
+	follower := mustFollow(t, disk, "/store", o)
+	expect := func(want string) {
+		t.Helper()
+		for i := range n {
+			if v, err := follower.Get(key(i)); err != nil || string(v) != want {
+				t.Fatalf("%s is %q, %v, want %q", key(i), v, err, want)
+			}
+		}
+	}
+	expect("old")
+	write("new") // and the names of the old tables are gone
+	disk.SetRules(vfs.Rule{Ops: vfs.OpOpen, Path: "*.sst", Err: syscall.EMFILE, Sticky: true})
+	if err := follower.Refresh(); !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("Refresh: %v", err)
+	}
+	expect("old")
+	disk.SetRules()
+	must(t, follower.Refresh())
+	expect("new")
+	must(t, follower.Close())
+	must(t, writer.Close())
 }

@@ -3,7 +3,6 @@ package sievedb
 import (
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 
@@ -56,7 +55,7 @@ func OpenReadOnly(dir string, o *Options) (*DB, error) {
 		// may go at any time (invariant 19).
 		OpenTable: func(m *manifest.TableMeta, level int) (*table.Table, error) { return db.openTable(db.files, m, level) },
 	})}
-	db.files = filecache.New(db.fs, db.dir, tableName, math.MaxInt, func(keys.FileNum) {})
+	db.files = filecache.New(db.fs, db.dir, tableName, filecache.KeepAll, func(keys.FileNum) {})
 	err = db.catchUp()
 	if err == nil {
 		db.storeID = db.follow.dir.Store()

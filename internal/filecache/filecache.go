@@ -13,6 +13,7 @@ package filecache
 import (
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -44,6 +45,10 @@ type Cache struct {
 	hand    int
 	closing bool // CloseAll was called
 }
+
+// KeepAll is the number of open files of a cache that closes none before it is
+// given up: whose names may go meanwhile.
+const KeepAll = math.MaxInt
 
 // New returns a cache of the files in dir that name names.
 func New(fs vfs.FS, dir string, name func(keys.FileNum) string, maxOpen int, obsolete func(keys.FileNum)) *Cache {
@@ -182,7 +187,7 @@ func (c *Cache) reopen(f *File) (pinned bool, err error) {
 	}
 	path := filepath.Join(c.dir, f.Name())
 	h, err := c.fs.Open(path)
-	if vfs.Exhausted(err) { // the process has no more files, whoever took them
+	if vfs.Exhausted(err) && c.maxOpen != KeepAll { // the process has no more files, whoever took them
 		c.shrink(len(c.open) / 2)
 		h, err = c.fs.Open(path)
 	}
