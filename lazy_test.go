@@ -101,3 +101,37 @@ func TestDamagedTableIsToldWhenRead(t *testing.T) {
 	}
 	must(t, db.Close())
 }
+
+// TestNarrowRangeDeletesAfterOpen: range tombstones that hide next to nothing do so
+// in tables that nobody has opened yet, too: a store that is opened has nothing to
+// compact.
+func TestNarrowRangeDeletesAfterOpen(t *testing.T) {
+	fs := vfs.NewMem()
+	o := effectOptions()
+	key := func(i int) []byte { return fmt.Appendf(nil, "key-%05d", i) }
+	const n = 4000
+	db := mustOpen(t, fs, "/store", o)
+	for i := range n {
+		must(t, db.Put(key(i), bytes.Repeat(key(i), 8)))
+	}
+	compactAll(t, db)
+	for i := 0; i < n; i += 200 {
+		must(t, db.DeleteRange(key(i), key(i+1)))
+	}
+	must(t, db.Flush(t.Context()))
+	must(t, db.Close())
+
+	db = mustOpen(t, fs, "/store", o)
+	s := db.state.Load()
+	if len(s.L0) != 1 || len(s.L0[0].RangeDels.Spans()) == 0 {
+		t.Fatalf("%d tables in level 0", len(s.L0))
+	}
+	all := uint64(0)
+	for t := range s.All() {
+		all += t.Meta.SizeBytes
+	}
+	if hidden := s.HiddenBytes(s.L0[0].Meta); hidden > all/50 {
+		t.Errorf("%d of %d bytes are hidden by %d deletes of a key each", hidden, all, n/200)
+	}
+	must(t, db.Close())
+}

@@ -43,8 +43,8 @@ func (s *State) RangeDels(meta *manifest.TableMeta) *rangedel.Set {
 }
 
 // HiddenBytes estimates how much of a table of s and of older ones lies under its
-// range tombstones, in bytes of files, to within a data block for each end of one,
-// or half a table if that was not opened yet.
+// range tombstones, in bytes of files, to within a data block for each end of one
+// in a table that was opened, and by table.BytesIn in others.
 // Entries that are newer than the range tombstones over them count as well.
 func (s *State) HiddenBytes(meta *manifest.TableMeta) uint64 {
 	if s.ranged == nil || s.ranged.tables[meta.FileNum] == nil {
