@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"sievedb/internal/manifest"
+	"sievedb/internal/table"
 	"sievedb/vfs"
 )
 
@@ -133,5 +135,30 @@ func TestNarrowRangeDeletesAfterOpen(t *testing.T) {
 	if hidden := s.HiddenBytes(s.L0[0].Meta); hidden > all/50 {
 		t.Errorf("%d of %d bytes are hidden by %d deletes of a key each", hidden, all, n/200)
 	}
+	must(t, db.Close())
+}
+
+// TestUntoldRangeDeletes: a table with range tombstones of which the manifest says
+// nothing is not read as one without.
+func TestUntoldRangeDeletes(t *testing.T) {
+	db := mustOpen(t, vfs.NewMem(), "/store", effectOptions())
+	must(t, db.Put([]byte("k"), nil))
+	before := db.Snapshot() // for which compactions leave the table alone
+	must(t, db.DeleteRange([]byte("a"), []byte("b")))
+	must(t, db.Flush(t.Context()))
+	var meta manifest.TableMeta
+	for t := range db.state.Load().All() {
+		meta = *t.Meta // the only one
+	}
+	for _, n := range []uint64{meta.RangeDeletes, 0} {
+		meta.RangeDeletes = n
+		same, err := table.New(db.files, &meta, 0, db.o.Cache.blocks)
+		must(t, err)
+		var c *CorruptionError
+		if _, err := same.Reader(); errors.As(err, &c) != (n == 0) || (err == nil) != (n > 0) {
+			t.Errorf("told of %d range tombstones: %v", n, err)
+		}
+	}
+	must(t, before.Close())
 	must(t, db.Close())
 }

@@ -109,7 +109,7 @@ func (t *Table) open() (*sstable.Reader, error) {
 			WantSize: t.Meta.SizeBytes, WantChecksum: t.Meta.Checksum, CheckIdentity: true,
 		})
 		if err == nil {
-			err = t.checkBounds(r)
+			err = t.check(r)
 		}
 		if err != nil {
 			return nil, err
@@ -120,10 +120,14 @@ func (t *Table) open() (*sstable.Reader, error) {
 	return r, nil
 }
 
-// checkBounds returns a *corrupt.Error unless the table's own bounds are those of
-// the manifest. The tree seeks by the latter: content beyond them would send a
-// scan of the run in circles.
-func (t *Table) checkBounds(r *sstable.Reader) error {
+// check returns a *corrupt.Error unless the table is what lookups take it for by
+// the manifest. The tree seeks by its bounds: content beyond them would send a scan
+// of the run in circles. And range tombstones that are not known of would hide
+// nothing.
+func (t *Table) check(r *sstable.Reader) error {
+	if want, got := t.Meta.RangeDeletes, r.Properties().RangeDeletes; want != got {
+		return corrupt.In(corrupt.At(0, "range tombstones of the table", want, got), r.Name(), 0)
+	}
 	b := r.Bounds()
 	got, want := manifest.KeyRange{Lo: b.Smallest, Hi: b.Largest, HiExclusive: b.LargestExclusive, ToEnd: b.ToEnd}, t.Meta.KeyRange()
 	if bytes.Equal(got.Lo, want.Lo) && bytes.Equal(got.Hi, want.Hi) && got.HiExclusive == want.HiExclusive && got.ToEnd == want.ToEnd {
