@@ -144,20 +144,20 @@ func (it *Iterator) Last() bool {
 	return it.ready() && it.passedDown(it.walk.upper, it.walk.visible.Last())
 }
 
-// SeekGE moves to the first key at or after key.
+// SeekGE moves to the first key at or after key, which may be what Key returned.
 func (it *Iterator) SeekGE(key []byte) bool {
 	if key == nil {
 		key = []byte{}
 	}
-	return it.ready() && it.passedUp(key, it.walk.visible.SeekGE(key))
+	return it.ready() && it.passedUp(it.kept(key), it.walk.visible.SeekGE(key))
 }
 
-// SeekLT moves to the last key before key.
+// SeekLT moves to the last key before key, which may be what Key returned.
 func (it *Iterator) SeekLT(key []byte) bool {
 	if key == nil {
 		key = []byte{}
 	}
-	return it.ready() && it.passedDown(key, it.walk.visible.SeekLT(key))
+	return it.ready() && it.passedDown(it.kept(key), it.walk.visible.SeekLT(key))
 }
 
 // Next moves to the following key. On an iterator that stands on no key it
@@ -170,6 +170,15 @@ func (it *Iterator) Next() bool {
 // does nothing and returns false.
 func (it *Iterator) Prev() bool {
 	return it.ready() && it.passedDown([]byte{}, it.walk.visible.Prev())
+}
+
+// kept returns key, in a transaction a copy: it may be what Key returned, which the
+// move gives up before it is noted where it began.
+func (it *Iterator) kept(key []byte) []byte {
+	if it.passed == nil {
+		return key
+	}
+	return append([]byte{}, key...)
 }
 
 // passedUp notes, for a transaction, that the iterator passed over everything
