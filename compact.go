@@ -126,6 +126,18 @@ func (db *DB) pick(l0Only bool) (*job, bool) {
 	return &job{Plan: plan, state: s, readers: db.readers(), info: compactionInfo(&plan), retry: db.retry}, true
 }
 
+// compacting reports whether a compaction runs, or one is there to be run, other
+// than those that failed and wait to be tried again. Called with mu held.
+func (db *DB) compacting() bool {
+	idle := db.o.Workers > db.stats.retrying
+	if !idle || len(db.running) > db.stats.retrying {
+		return idle
+	}
+	s := db.state.Load()
+	_, ok := compaction.Pick(s.Version, db.pickInput(s, false))
+	return ok
+}
+
 // pickInput is what a pick from s depends on. Called with mu held.
 func (db *DB) pickInput(s *tree.State, l0Only bool) compaction.Input {
 	return compaction.Input{

@@ -276,7 +276,7 @@ func (db *DB) stuck() error {
 	if len(db.immutables) >= maxImmutables && db.stats.flushError != nil {
 		return db.stats.flushError
 	}
-	if len(db.state.Load().L0) >= db.o.L0StopTables {
+	if db.stats.compactionError != nil && len(db.state.Load().L0) >= db.o.L0StopTables && !db.compacting() {
 		return db.stats.compactionError
 	}
 	return nil
