@@ -32,7 +32,7 @@ func lookupTimes(r *growth.Result, readers int) (template.HTML, error) {
 	p := &chart.Plot{
 		Title: "Lookup time against the number of keys", About: r.Headline(),
 		X: chart.Axis{Label: "keys", Log: true},
-		Y: chart.Axis{Label: "a lookup", Log: true, Unit: " ns"}, // absent and present keys are far apart
+		Y: chart.Axis{Label: "ns a lookup", Log: true}, // absent and present keys are far apart
 	}
 	var sizes []int
 	for i := range r.Sizes {
