@@ -306,8 +306,13 @@ func TestFaultAtEveryCall(t *testing.T) {
 				if err := l.run(); err != nil {
 					t.Fatalf("call %d of %d, %v: %v", nth, total, l.f.Faults(), err)
 				}
-				if faults := len(l.f.Faults()); faults == 0 && !injury.slow {
-					t.Errorf("call %d of %d: nothing failed", nth, total)
+				if len(l.f.Faults()) == 0 && !injury.slow {
+					// What runs in the background has this life make some calls more
+					// or fewer than the one that was counted.
+					if made := l.f.Count(ops); made >= nth || made < total*9/10 {
+						t.Errorf("call %d of %d: nothing failed in %d calls", nth, total, made)
+					}
+					continue
 				}
 				if faults := l.f.Faults(); l.wasReadOnly && vfs.Exhausted(injury.rule.Err) && faults[0].Op&growing != 0 {
 					t.Errorf("call %d of %d, %v: the store became read-only", nth, total, faults[0])
