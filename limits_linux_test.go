@@ -3,6 +3,7 @@ package sievedb
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"sievedb/internal/invariants"
 	"sievedb/vfs"
 )
 
@@ -24,6 +26,7 @@ const limitEnv = "SIEVEDB_LIMIT_CHILD" // a limited and a directory
 // of its own.
 var limits = map[string]func(t *testing.T, dir string){
 	"few files":             fewFiles,
+	"little memory":         littleMemory,
 	"no file left":          noFileLeft,
 	"short files":           shortFiles,
 	"a read-only place":     readOnlyPlace,
@@ -234,6 +237,57 @@ func shortFiles(t *testing.T, dir string) {
 		must(t, db.Verify(context.Background()))
 		must(t, db.Close())
 	}
+}
+
+// dataBytes returns how much of what RLIMIT_DATA limits the process has.
+func dataBytes(t *testing.T) uint64 {
+	status, err := os.ReadFile("/proc/self/status")
+	must(t, err)
+	var kib uint64
+	_, line, _ := strings.Cut(string(status), "VmData:")
+	_, err = fmt.Sscan(line, &kib)
+	must(t, err)
+	return kib << 10
+}
+
+// littleMemory writes, compacts and reads four times as many bytes as the process
+// may take of memory.
+func littleMemory(t *testing.T, dir string) {
+	if invariants.Enabled {
+		t.Skip("the race detector alone needs more")
+	}
+	const more, total, size = 48 << 20, 4 * 48 << 20, 2 << 10
+	setLimit(t, syscall.RLIMIT_DATA, dataBytes(t)+more)
+	o := Options{MemtableBytes: 2 << 20, CacheBytes: 4 << 20, TableBytes: 1 << 20, Durability: SyncNever, Compression: NoCompression}
+	db := mustOpen(t, unsynced{vfs.OS()}, dir, o)
+	key, value, buf := make([]byte, 8), bytes.Repeat([]byte("value..."), size/8), make([]byte, 0, size)
+	set := func(i uint64) {
+		binary.BigEndian.PutUint64(key, i*0x9e3779b97f4a7c15) // scattered, and none twice
+		binary.LittleEndian.PutUint64(value, i)
+	}
+	for i := range uint64(total / size) {
+		set(i)
+		must(t, db.Put(key, value))
+	}
+	compactAll(t, db)
+	for i := range uint64(total / size) {
+		set(i)
+		got, err := db.GetTo(buf, key)
+		if must(t, err); !bytes.Equal(got, value) {
+			t.Fatalf("value %d is %.32q", i, got)
+		}
+	}
+	it := db.All()
+	n := 0
+	for ok := it.Last(); ok; ok = it.Prev() {
+		n += len(it.Value())
+	}
+	must(t, it.Close())
+	if n != total {
+		t.Errorf("a scan found %d bytes", n)
+	}
+	must(t, db.Verify(context.Background()))
+	must(t, db.Close())
 }
 
 // readOnlyPlace opens where nothing may be written.

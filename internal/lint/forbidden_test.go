@@ -95,6 +95,29 @@ func checkForbidden(s source) (problems []string) {
 	return problems
 }
 
+// wallClock are the methods that make a number or a date of a time.
+var wallClock = []string{"Unix", "UnixNano", "UnixMicro", "UnixMilli", "Date", "Clock", "YearDay", "UTC", "AppendFormat", "MarshalBinary"}
+
+// checkClock holds "the wall clock is not read": without these methods, times are
+// only subtracted from each other and compared, for which they carry the monotonic
+// clock, and a clock that somebody sets changes nothing.
+func checkClock(s source) (problems []string) {
+	for _, f := range s.library() {
+		if !slices.ContainsFunc(f.ast.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"time"` }) {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok {
+				if sel, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains(wallClock, sel.Sel.Name) {
+					problems = append(problems, s.problem(n.Pos(), "a call of %s; the wall clock may be set", sel.Sel.Name))
+				}
+			}
+			return true
+		})
+	}
+	return problems
+}
+
 func matches(pattern string, name *ast.Ident) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(name.Name, prefix)
@@ -104,6 +127,7 @@ func matches(pattern string, name *ast.Ident) bool {
 
 func TestGoroutines(t *testing.T) { report(t, checkGoroutines(load(t))) }
 func TestForbidden(t *testing.T)  { report(t, checkForbidden(load(t))) }
+func TestClock(t *testing.T)      { report(t, checkClock(load(t))) }
 
 func TestSpawnerIsThere(t *testing.T) {
 	for _, f := range load(t).packages()["."] {
@@ -150,4 +174,13 @@ func TestForbiddenFindsProblems(t *testing.T) {
 		{"stderr", "a.go", body(`"os"`, `_ = os.Stderr`), "a.go:3: a use of os.Stderr"},
 		{"dot import", "a.go", body(`. "os"`, `Exit(1)`), "a.go:2: an import into"},
 	}, checkForbidden)
+}
+
+func TestClockFindsProblems(t *testing.T) {
+	expect(t, []bad{
+		{"difference", "a.go", "package p\nimport \"time\"\nfunc f(t time.Time) { time.Since(t) }", ""},
+		{"test", "a_test.go", "package p\nimport \"time\"\nfunc f() { time.Now().Unix() }", ""},
+		{"number", "a.go", "package p\nimport \"time\"\nfunc f() { time.Now().UnixNano() }", "a.go:3: a call of UnixNano"},
+		{"no time", "a.go", "package p\nfunc f(x T) { x.Date() }", ""},
+	}, checkClock)
 }
