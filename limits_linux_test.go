@@ -250,13 +250,13 @@ func dataBytes(t *testing.T) uint64 {
 	return kib << 10
 }
 
-// littleMemory writes, compacts and reads four times as many bytes as the process
+// littleMemory writes, compacts and reads three times as many bytes as the process
 // may take of memory.
 func littleMemory(t *testing.T, dir string) {
 	if invariants.Enabled {
 		t.Skip("the race detector alone needs more")
 	}
-	const more, total, size = 48 << 20, 4 * 48 << 20, 2 << 10
+	const more, total, size = 96 << 20, 3 * 96 << 20, 2 << 10
 	setLimit(t, syscall.RLIMIT_DATA, dataBytes(t)+more)
 	o := Options{MemtableBytes: 2 << 20, CacheBytes: 4 << 20, TableBytes: 1 << 20, Durability: SyncNever, Compression: NoCompression}
 	db := mustOpen(t, unsynced{vfs.OS()}, dir, o)
