@@ -51,15 +51,25 @@ type Batch struct {
 
 // Put appends a put. It copies both slices.
 func (b *Batch) Put(key, value []byte) {
-	b.ops = slices.Grow(b.ops, 1+2*binary.MaxVarintLen32+len(key)+len(value)) // once, not in steps
+	b.grow(1 + 2*binary.MaxVarintLen32 + len(key) + len(value)) // once, not in steps
 	b.ops = append(b.ops, byte(keys.KindPut))
 	b.ops = codec.AppendLenBytes(b.ops, key)
 	b.ops = codec.AppendLenBytes(b.ops, value)
 	b.count++
 }
 
+// grow makes room for n bytes more. It doubles the memory, where append adds a
+// quarter to what is large: a batch of a hundred puts is then made from three times
+// its size, and not from seven times.
+func (b *Batch) grow(n int) {
+	if free := cap(b.ops) - len(b.ops); free < n {
+		b.ops = slices.Grow(b.ops, max(n, cap(b.ops)))
+	}
+}
+
 // Delete appends a tombstone. It copies key.
 func (b *Batch) Delete(key []byte) {
+	b.grow(1 + binary.MaxVarintLen32 + len(key))
 	b.ops = append(b.ops, byte(keys.KindDelete))
 	b.ops = codec.AppendLenBytes(b.ops, key)
 	b.count++
@@ -68,6 +78,7 @@ func (b *Batch) Delete(key []byte) {
 // DeleteRange appends a range tombstone of the keys from lo up to hi, exclusive;
 // a nil hi is no bound. It copies both slices. Requires: hi is nil or above lo.
 func (b *Batch) DeleteRange(lo, hi []byte) {
+	b.grow(1 + 2*binary.MaxVarintLen32 + len(lo) + len(hi))
 	b.ops = append(b.ops, byte(keys.KindRangeDelete))
 	b.ops = codec.AppendLenBytes(b.ops, lo)
 	b.ops = codec.AppendLenBytes(b.ops, hi)

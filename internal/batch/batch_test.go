@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sievedb/internal/corrupt"
+	"sievedb/internal/invariants"
 	"sievedb/internal/keys"
 )
 
@@ -125,5 +126,32 @@ func BenchmarkPut(b *testing.B) {
 	for b.Loop() {
 		x.Reset()
 		x.Put(k, v)
+	}
+}
+
+// hundred makes a batch of a hundred puts from nothing.
+func hundred(k, v []byte) {
+	var x Batch
+	for range 100 {
+		x.Put(k, v)
+	}
+}
+
+func BenchmarkHundredPuts(b *testing.B) {
+	k, v := make([]byte, 16), make([]byte, 114)
+	b.ReportAllocs()
+	for b.Loop() {
+		hundred(k, v)
+	}
+}
+
+// TestGrowth shows that a batch which grows does not copy itself over and over.
+func TestGrowth(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("the race detector makes append allocate more")
+	}
+	k, v := make([]byte, 16), make([]byte, 114)
+	if n := testing.AllocsPerRun(10, func() { hundred(k, v) }); n > 8 {
+		t.Errorf("%v allocations for a hundred puts", n)
 	}
 }
