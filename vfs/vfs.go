@@ -33,9 +33,10 @@ type File interface {
 	// Truncate cuts the file, or extends it with zeros, to size bytes, and
 	// moves the write position to size.
 	Truncate(size int64) error
-	// Preallocate asks for disk space up to size bytes, which may extend the
-	// file with zeros, and leaves the write position. It is a hint: where the
-	// file system knows no such call it does nothing.
+	// Preallocate extends a file that is shorter than size bytes with zeros that
+	// take their disk space, so that a sync of what is then written in their
+	// place changes nothing but that, and leaves the write position. It is a
+	// hint: it may do nothing, and one that failed may have done a part.
 	Preallocate(size int64) error
 	// Close closes the file without making anything durable.
 	Close() error

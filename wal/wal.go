@@ -57,9 +57,10 @@ const (
 	// maxBufferBytes is where Append writes first, so that a writer faster than
 	// the disk cannot fill the memory.
 	maxBufferBytes = 4 << 20
-	// preallocateBytes is the step in which disk space is asked for: syncing
-	// inside it changes no size, which spares the file system's journal.
-	preallocateBytes = 4 << 20
+	// preallocateBytes is the step in which a log that is synced is filled with
+	// zeros: syncing inside it changes no size and takes no space, which spares
+	// the file system's journal. Each step costs one sync as much as a few.
+	preallocateBytes = 256 << 10
 )
 
 // Log is an open write-ahead log.
@@ -78,7 +79,7 @@ type Log struct {
 	appended     Position // end of the records appended
 	written      Position // end of the records written to the file
 	durable      Position // end of the records that survive a crash
-	preallocated int64    // bytes of the file that have disk space
+	preallocated int64    // bytes of the file that are there to be overwritten
 	busy         bool     // somebody writes, syncs or rotates
 	exhausted    bool     // there was no room for pending
 	err          error    // the first failure
@@ -243,10 +244,11 @@ func (l *Log) reach(pos Position, mark *Position, sync bool) error {
 			}
 			continue
 		}
-		err := l.work(func(f vfs.File) error {
+		err := l.work(func(f vfs.File, sizeBytes int64) error {
 			if !sync {
 				return nil
 			}
+			l.preallocate(f, sizeBytes)
 			return f.Sync()
 		})
 		if err != nil {
@@ -261,10 +263,10 @@ func (l *Log) reach(pos Position, mark *Position, sync bool) error {
 }
 
 // work takes the buffer and the right to the file, writes the one to the other
-// and then calls do, both outside the lock. If there is no room for the buffer
-// it stays what is to be written next. Called with mu held and busy false;
-// returns with mu held.
-func (l *Log) work(do func(f vfs.File) error) error {
+// and then calls do with the size that the file now has, both outside the lock.
+// If there is no room for the buffer it stays what is to be written next. Called
+// with mu held and busy false; returns with mu held.
+func (l *Log) work(do func(f vfs.File, sizeBytes int64) error) error {
 	l.busy = true
 	f, buf, end := l.file, l.pending, l.appended
 	l.pending, l.spare = l.spare[:0], nil
@@ -272,7 +274,7 @@ func (l *Log) work(do func(f vfs.File) error) error {
 	err := l.write(f, buf)
 	wrote := err == nil
 	if wrote {
-		err = do(f)
+		err = do(f, int64(end-l.base))
 	}
 	l.mu.Lock()
 	l.busy = false
@@ -309,25 +311,29 @@ func (l *Log) fail(err error) {
 	}
 }
 
-// write appends buf to the file, asking for space ahead of it. Only whoever
-// is busy calls it; written, which only they change, may be read.
+// write appends buf to the file. Only whoever is busy calls it; written, which
+// only they change, may be read.
 func (l *Log) write(f vfs.File, buf []byte) error {
 	if len(buf) == 0 {
 		return nil
 	}
-	size := int64(l.written - l.base)
-	if end := size + int64(len(buf)); end > l.preallocated {
-		want := (end/preallocateBytes + 1) * preallocateBytes
-		// A disk that has no room for the whole step may have some for buf: the
-		// write decides. Asking again each time would only cost.
-		_ = f.Preallocate(want)
-		l.preallocated = want
-	}
-	err := vfs.Append(f, buf, size)
+	err := vfs.Append(f, buf, int64(l.written-l.base))
 	if err != nil {
 		l.preallocated = 0 // it was cut off
 	}
 	return err
+}
+
+// preallocate prepares for the syncs after one of sizeBytes bytes. Only whoever
+// is busy calls it.
+func (l *Log) preallocate(f vfs.File, sizeBytes int64) {
+	if sizeBytes <= l.preallocated {
+		return
+	}
+	l.preallocated = (sizeBytes/preallocateBytes + 1) * preallocateBytes
+	// A disk that has no room for zeros may have some for records: this is a
+	// hint, and asking again after a failure would only cost.
+	_ = f.Preallocate(l.preallocated)
 }
 
 // Rotate ends the current segment and starts segment num. Before num receives
@@ -347,7 +353,7 @@ func (l *Log) Rotate(num keys.FileNum, sealed func(old keys.FileNum, sizeBytes i
 	}
 	var next vfs.File
 	old, size := l.num, int64(l.appended-l.base)
-	err := l.work(func(f vfs.File) error {
+	err := l.work(func(f vfs.File, _ int64) error {
 		l.preallocated = 0 // which seal cuts off
 		err := seal(f, size)
 		if err == nil {
@@ -386,7 +392,7 @@ func (l *Log) Close() (num keys.FileNum, sizeBytes int64, err error) {
 	if l.err != nil {
 		return num, sizeBytes, errors.Join(l.err, l.file.Close())
 	}
-	err = l.work(func(f vfs.File) error { return seal(f, sizeBytes) })
+	err = l.work(seal)
 	if err == nil {
 		l.durable = l.written
 	}

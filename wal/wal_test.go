@@ -293,6 +293,33 @@ func TestGroupCommit(t *testing.T) {
 	}
 }
 
+// A log that is synced finds its place prepared, each step of it once; one that
+// is not has no use for that.
+func TestPreallocation(t *testing.T) {
+	l := newTestLog(t)
+	disk := vfs.NewFaulty(l.fs)
+	l.o.FS = disk
+	l.rotate(t)
+	p := make([]byte, preallocateBytes/8)
+	for i, want := range []int{0, 0, 1, 1, 1, 1, 1, 2, 2, 2} {
+		pos, err := l.Append(nil, p, i >= 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i < 2 {
+			err = l.Flush()
+		} else {
+			err = l.Sync(pos)
+		}
+		if n := disk.Count(vfs.OpPreallocate); n != want || err != nil {
+			t.Errorf("%d times after record %d, want %d; %v", n, i, want, err)
+		}
+	}
+	if got, err := replay(l.fs.CrashClone(vfs.CrashKept), l.segments); len(got) != 10 || err != nil {
+		t.Errorf("%d records, %v", len(got), err)
+	}
+}
+
 // A failed write or sync is final: nothing is tried again, and everybody who
 // waits or comes later hears of it. What was durable before stays so.
 func TestFailureIsSticky(t *testing.T) {
