@@ -103,7 +103,7 @@ func (o *order) rekey(tree *btree.BTreeG[item]) (*order, *btree.BTreeG[item]) {
 		i++
 		return true
 	})
-	bases := appendBases(nil, sample)
+	bases := appendBases(nil, sample, 0)
 	if slices.EqualFunc(bases, o.bases, bytes.Equal) {
 		return o, tree
 	}
@@ -116,10 +116,11 @@ func (o *order) rekey(tree *btree.BTreeG[item]) (*order, *btree.BTreeG[item]) {
 	return fresh, rekeyed
 }
 
-// appendBases appends bases for the user keys that a sorted sample stands for:
-// what all have in common; or, if that leaves neighbours too much alike, the bases
-// of each part that goes on with a byte of its own, if it is a sixteenth of all.
-func appendBases(bases, sample [][]byte) [][]byte {
+// appendBases appends bases for the user keys that a sorted sample stands for,
+// of minLen bytes at least: what all have in common; or, if that leaves neighbours
+// too much alike, the bases of each part that goes on with a byte of its own, if it
+// is a sixteenth of all.
+func appendBases(bases, sample [][]byte, minLen int) [][]byte {
 	if len(sample) < minRekey/16 {
 		return bases
 	}
@@ -132,15 +133,21 @@ func appendBases(bases, sample [][]byte) [][]byte {
 		}
 	}
 	if alike < len(sample)/4 {
-		if common > 0 {
-			bases = append(bases, bytes.Clone(sample[0][:common]))
+		// Seven bytes are enough for the rest of a shorter base where keys are
+		// short, and ascending ones soon leave a longer one behind.
+		longest := 0
+		for _, k := range sample {
+			longest = max(longest, len(k))
+		}
+		if n := max(minLen, min(common, longest-7)); n > 0 {
+			bases = append(bases, bytes.Clone(sample[0][:n]))
 		}
 		return bases
 	}
 	start := 0
 	for i := 1; i <= len(sample); i++ {
 		if i == len(sample) || keys.CommonPrefixLen(sample[i-1], sample[i]) == common {
-			bases = appendBases(bases, sample[start:i])
+			bases = appendBases(bases, sample[start:i], common+1)
 			start = i
 		}
 	}

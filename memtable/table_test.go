@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -245,6 +246,7 @@ func TestHotKey(t *testing.T) {
 // none.
 func TestBases(t *testing.T) {
 	user := func(i int) string { return fmt.Sprintf("user%04d", i*7919%10000) }
+	long := func(i int) string { return user(i) + "/name" }
 	for _, c := range []struct {
 		name string
 		key  func(i int) string
@@ -252,17 +254,23 @@ func TestBases(t *testing.T) {
 		want string
 	}{
 		{"too few", user, minRekey - 1, ""},
-		{"shared prefix", user, 1000, "user"},
-		{"sequential", func(i int) string { return fmt.Sprintf("%016d", i) }, 1500, "000000000000"},
+		{"shared prefix", long, 1000, "user"},
+		{"short keys", user, 1000, "u"},
+		{"no more than seven bytes", func(i int) string { return fmt.Sprintf("k%04d", i) }, 1000, ""},
+		// Which is still the base of the ten-millionth key.
+		{"sequential", func(i int) string { return fmt.Sprintf("%016d", i) }, 1500, "000000000"},
 		{"odd keys", func(i int) string {
 			if i%20 == 0 {
 				return fmt.Sprintf("%c%d", "\x00z"[i/20%2], i)
 			}
-			return user(i)
+			return long(i)
 		}, 1000, "user"},
 		{"families", func(i int) string {
-			return []string{"a/order/", "a/orders/", "user/"}[i%3] + user(i)
+			return []string{"a/order/", "a/orders/", "user/"}[i%3] + long(i)
 		}, 1000, "a/order/user a/orders/user user/user"},
+		{"families of short keys", func(i int) string {
+			return []string{"a/order/", "a/orders/", "user/"}[i%3] + strconv.Itoa(i%1000+1000)
+		}, 1000, "a/order/ a/orders us"},
 		{"nothing shared", func(i int) string { return fmt.Sprintf("%c%d", byte(i*37), i) }, 1000, ""},
 		{"prefixes of one key", func(i int) string { return strings.Repeat("x", i) }, 129, ""},
 	} {
