@@ -41,11 +41,13 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/google/btree"
 
 	"sievedb/internal/invariants"
 	"sievedb/internal/keys"
+	"sievedb/internal/prefetch"
 	"sievedb/internal/rangedel"
 )
 
@@ -173,6 +175,13 @@ func (t *Table) addKey(userKey []byte, hash uint64, trailer keys.Trailer, value 
 	x.put(hash>>32<<32 | uint64(r))
 	t.userKeys.Store(n)
 	return nil
+}
+
+// Prefetch brings what Add and Get with this hash look at first closer, and does
+// not wait for it.
+func (t *Table) Prefetch(hash uint64) {
+	x := t.index.Load()
+	prefetch.Lines(unsafe.Pointer(&x.slots[uint32(hash>>32)>>x.shift]), 8)
 }
 
 // Get returns the newest version of userKey whose sequence number is at most

@@ -20,7 +20,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"sievedb/filter"
 	"sievedb/internal/batch"
 	"sievedb/internal/keys"
 	"sievedb/memtable"
@@ -125,27 +124,18 @@ func (p *Pipeline) apply(b *batch.Batch, willSync bool, holds func() error) (pos
 	if keys.SeqNum(n) > keys.MaxSeqNum-p.last {
 		return 0, fmt.Errorf("sequence numbers are used up at %d", p.last)
 	}
+	a := applier{mem: mem, ops: batch.Ops(b.Ops(), p.last+1, n)}
+	a.readAhead() // the log takes long enough for memory to come
 	p.head = batch.AppendHeader(p.head[:0], p.last+1, n)
 	pos, err = p.log.Append(p.head, b.Ops(), willSync)
 	if err != nil {
 		return 0, err
 	}
-	if err := Apply(mem, batch.Ops(b.Ops(), p.last+1, n)); err != nil {
+	if err := a.apply(); err != nil {
 		p.failed = fmt.Errorf("%w: %w", ErrApply, err)
 		return 0, p.failed
 	}
 	p.last += keys.SeqNum(n)
 	p.visible.Store(uint64(p.last))
 	return pos, nil
-}
-
-// Apply adds the operations of one batch to a memtable. Recovery uses it, too,
-// so that replay and commit cannot differ.
-func Apply(mem *memtable.Table, ops batch.Reader) error {
-	for op, ok := ops.Next(); ok; op, ok = ops.Next() {
-		if err := mem.Add(op.Key, filter.Hash(op.Key), op.Trailer, op.Value); err != nil {
-			return err
-		}
-	}
-	return ops.Err()
 }
