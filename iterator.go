@@ -163,13 +163,21 @@ func (it *Iterator) SeekLT(key []byte) bool {
 // Next moves to the following key. On an iterator that stands on no key it
 // does nothing and returns false.
 func (it *Iterator) Next() bool {
-	return it.ready() && it.passedUp(nil, it.walk.visible.Next())
+	if !it.ready() {
+		return false
+	}
+	ok := it.walk.visible.Next()
+	return ok && it.passed == nil || it.passedUp(nil, ok)
 }
 
 // Prev moves to the preceding key. On an iterator that stands on no key it
 // does nothing and returns false.
 func (it *Iterator) Prev() bool {
-	return it.ready() && it.passedDown([]byte{}, it.walk.visible.Prev())
+	if !it.ready() {
+		return false
+	}
+	ok := it.walk.visible.Prev()
+	return ok && it.passed == nil || it.passedDown([]byte{}, ok)
 }
 
 // kept returns key, in a transaction a copy: it may be what Key returned, which the

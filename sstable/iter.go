@@ -33,9 +33,15 @@ type Iter struct {
 	small    [48]byte
 	key      keys.InternalKey
 	valueOff int
+
+	// bound, less the prefix of b, ends the steps of the loan; nil: b ends before.
+	bound []byte
 }
 
-var _ iter.Iterator = (*Iter)(nil)
+var (
+	_ iter.Leaf   = (*Iter)(nil)
+	_ iter.Lender = (*Iter)(nil)
+)
 
 // NewIter returns an iterator over the entries, whether range tombstones hide
 // them or not, that stands on none. Close it.
@@ -73,15 +79,21 @@ func (i *Iter) load(n int) bool {
 // stand moves to entry n of the current block.
 func (i *Iter) stand(n int) bool {
 	suffix, trailer, valueOff := i.b.Entry(n)
-	i.entry, i.valueOff, i.valid = n, valueOff, true
-	i.key.Trailer = trailer
-	if len(i.b.Prefix()) == 0 {
-		i.key.UserKey = suffix
-		return true
-	}
-	i.keyBuf = append(i.keyBuf[:len(i.b.Prefix())], suffix...)
-	i.key.UserKey = i.keyBuf
+	i.set(n, suffix, trailer, valueOff)
+	i.valid = true
 	return true
+}
+
+// set makes entry n of the current block, which is given, the current one.
+func (i *Iter) set(n int, suffix []byte, trailer keys.Trailer, valueOff int) {
+	i.entry, i.valueOff, i.key.Trailer = n, valueOff, trailer
+	p := len(i.b.Prefix())
+	if p == 0 {
+		i.key.UserKey = suffix
+		return
+	}
+	i.keyBuf = append(i.keyBuf[:p], suffix...)
+	i.key.UserKey = i.keyBuf
 }
 
 // First moves to the first entry.

@@ -112,6 +112,14 @@ func (c *Concat) Key() keys.InternalKey { return c.cur.Key() }
 // Value implements Iterator.
 func (c *Concat) Value() []byte { return c.cur.Value() }
 
+// Lend implements Lender.
+func (c *Concat) Lend(bound []byte, reverse bool) Leaf {
+	if l, ok := c.cur.(Lender); ok {
+		return l.Lend(bound, reverse)
+	}
+	return nil
+}
+
 // Error implements Iterator: the first failure of opening, walking or closing
 // a table.
 func (c *Concat) Error() error { return c.err }

@@ -20,6 +20,7 @@ type run struct {
 	tables [][]itertest.Entry
 	exact  bool // whether Find minds the trailer
 	plain  bool // whether the tables' memory is not poisoned, for benchmarks
+	blocks int  // entries in a block of the tables, which are leaves then; zero: none
 	last   *itertest.Slice
 	opens  int
 }
@@ -42,8 +43,11 @@ func (r *run) Open(i int) (iter.Iterator, error) {
 	}
 	r.last = itertest.NewSlice(r.tables[i])
 	r.opens++
-	if r.plain {
+	switch {
+	case r.plain:
 		return r.last, nil
+	case r.blocks > 0:
+		return itertest.NewBlocks(r.last, r.blocks), nil
 	}
 	return itertest.NewPoisoned(r.last), nil
 }

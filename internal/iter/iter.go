@@ -60,3 +60,36 @@ type Iterator interface {
 	// It may be called more than once.
 	Close() error
 }
+
+// Leaf is an iterator that can make the usual step of a scan at once: to an entry
+// in the same block that is the only version of its user key, a put, and visible.
+// A scan that goes through the layers of iterators for it, some of which look at the
+// key, takes twice as long.
+//
+// NextPut and PrevPut make such a step or none. When they report false, nothing has
+// changed, and Next or Prev of the lender goes on.
+type Leaf interface {
+	Iterator
+	// NextPut moves to the following entry if that is in the block, of another
+	// user key, within the bound, a put, and visible at snapshot.
+	NextPut(snapshot keys.SeqNum) (userKey, value []byte, ok bool)
+	// PrevPut moves to the preceding entry if that is in the block, Alone, a put,
+	// and visible at snapshot. Requires: the current entry is Alone.
+	PrevPut(snapshot keys.SeqNum) (userKey, value []byte, ok bool)
+	// Alone reports whether the current entry is within the bound and seen to
+	// have no newer version: the one before it is in the block, and of another
+	// user key.
+	Alone() bool
+}
+
+// Lender is an Iterator that may stand on the entry of a Leaf.
+type Lender interface {
+	// Lend returns that Leaf, or nil. Its steps, in the direction of the
+	// lender's last move, will show only user keys that lie strictly before bound
+	// (in reverse: after), nil being none, and before what else the lender has
+	// to show. Requires: the lender stands on an entry.
+	//
+	// The next positioning call of the lender ends the loan, and goes on from where
+	// the leaf then is. Until then Key and Value are to be asked of the leaf.
+	Lend(bound []byte, reverse bool) Leaf
+}

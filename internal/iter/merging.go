@@ -1,6 +1,10 @@
 package iter
 
-import "sievedb/internal/keys"
+import (
+	"bytes"
+
+	"sievedb/internal/keys"
+)
 
 // Merging walks several internal iterators, its inputs, as one sequence in the
 // order of internal keys. Equal internal keys of different inputs are all
@@ -14,7 +18,8 @@ import "sievedb/internal/keys"
 //  2. Forward, every other input stands on its first entry after e, or past
 //     its end; in reverse, on its last entry before e, or before its start.
 //     So one step of each input turns the direction, without a seek.
-//  3. slots[i] caches the key of input i for every i in order.
+//  3. slots[i] caches the key of input i for every i in order, but for
+//     order[0] while its leaf is lent.
 //
 // A sorted array was chosen over a heap and a loser tree: as long as one input
 // keeps winning, as the bottom level of a tree does nine times in ten, a step
@@ -26,12 +31,14 @@ type Merging struct {
 	slots   []slot
 	order   []int32 // indexes, not pointers: moving them needs no write barrier
 	reverse bool
+	again   bool // the last step was from and to the same input
 	err     error
 }
 
 // slot is one input with its current key.
 type slot struct {
 	in     Iterator
+	lender Lender // in, or nil if that lends nothing
 	key    keys.InternalKey
 	prefix uint64 // keys.Prefix8 of the user key; decides most compares where keys do not share it
 }
@@ -53,7 +60,8 @@ func NewMerging(inputs ...Iterator) *Merging {
 func (m *Merging) Reset(inputs ...Iterator) {
 	m.forget()
 	for _, in := range inputs {
-		m.slots = append(m.slots, slot{in: in})
+		lender, _ := in.(Lender)
+		m.slots = append(m.slots, slot{in: in, lender: lender})
 	}
 	if cap(m.order) < len(inputs) {
 		m.order = make([]int32, 0, len(inputs))
@@ -128,6 +136,21 @@ func (m *Merging) Key() keys.InternalKey { return m.slots[m.order[0]].key }
 // Value implements Iterator.
 func (m *Merging) Value() []byte { return m.slots[m.order[0]].in.Value() }
 
+// Lend implements Lender: the leaf of the nearest input, up to the runner-up. That
+// is not worth the while until one input is met twice in a row.
+func (m *Merging) Lend(bound []byte, reverse bool) Leaf {
+	lender := m.slots[m.order[0]].lender
+	if lender == nil || !m.again {
+		return nil
+	}
+	if len(m.order) > 1 {
+		if next := m.slots[m.order[1]].key.UserKey; bound == nil || (bytes.Compare(next, bound) < 0) != reverse {
+			bound = next
+		}
+	}
+	return lender.Lend(bound, reverse)
+}
+
 // Error implements Iterator: the first failure of any input.
 func (m *Merging) Error() error { return m.err }
 
@@ -154,7 +177,7 @@ func (m *Merging) forget() {
 // false if m has failed before.
 func (m *Merging) start(reverse bool) bool {
 	m.order = m.order[:0]
-	m.reverse = reverse
+	m.reverse, m.again = reverse, false
 	return m.err == nil
 }
 
@@ -178,6 +201,7 @@ func (m *Merging) admit(i int, ok bool) bool {
 func (m *Merging) stepped(ok bool) bool {
 	i := m.order[0]
 	s := &m.slots[i]
+	m.again = false
 	if !ok {
 		if !m.check(s.in) {
 			return false
@@ -190,7 +214,9 @@ func (m *Merging) stepped(ok bool) bool {
 		p := m.rank(i, 2)
 		copy(m.order[:p-1], m.order[1:p])
 		m.order[p-1] = i
+		return true
 	}
+	m.again = true
 	return true
 }
 

@@ -55,18 +55,24 @@ type Skipped struct {
 // Where the input is:
 //
 //  1. place == onEntry: on the version that is shown, whose key and value are
-//     shown from where they lie.
+//     shown from where they lie. If leaf is not nil, it is the input's, lent for
+//     the direction that reverse says; only its calls may have led there.
 //  2. place == beforeKey: on the last entry before all versions of the user
 //     key shown, or before its first entry. Going backwards the newest version
 //     of a key is met last, and only the step beyond it tells that it was; so
-//     key and value are copies.
+//     key and value are copies. Where a leaf can look beyond without a step,
+//     place is onEntry.
 //  3. place == nowhere: anywhere.
 type Visible struct {
 	in      Iterator
+	lender  Lender // in, or nil if that lends nothing
 	o       VisibleOptions
 	place   place
+	leaf    Leaf         // nil except in place onEntry
+	reverse bool         // the direction for which leaf was lent
 	shown   []byte       // the user key shown: memory of in, or key
-	trailer keys.Trailer // of the version shown, in place onEntry
+	lent    []byte       // the value shown, if leaf is not nil
+	trailer keys.Trailer // of the version on which in got to place onEntry
 	key     []byte       // buffer: the user key that is being passed or is shown
 	value   []byte       // buffer: the value shown in place beforeKey
 	skipped Skipped
@@ -85,13 +91,16 @@ const (
 // NewVisible returns the view of input that o describes. The input belongs to
 // it from now on, and Close closes it.
 func NewVisible(input Iterator, o VisibleOptions) *Visible {
-	return &Visible{in: input, o: o}
+	v := new(Visible)
+	v.Reset(input, o)
+	return v
 }
 
 // Reset makes v what NewVisible(input, o) returns, in the memory that it has.
 // It does not close the input of before; call Close first.
 func (v *Visible) Reset(input Iterator, o VisibleOptions) {
-	*v = Visible{in: input, o: o, key: v.key[:0], value: v.value[:0]}
+	lender, _ := input.(Lender)
+	*v = Visible{in: input, lender: lender, o: o, key: v.key[:0], value: v.value[:0]}
 }
 
 // First moves to the first key within the bounds.
@@ -135,6 +144,12 @@ func (v *Visible) SeekLT(userKey []byte) bool {
 func (v *Visible) Next() bool {
 	switch v.place {
 	case onEntry:
+		if v.leaf != nil && !v.reverse {
+			if userKey, value, ok := v.leaf.NextPut(v.o.Snapshot); ok {
+				v.shown, v.lent = userKey, value
+				return true
+			}
+		}
 		return v.settleForward(v.passShown())
 	case beforeKey: // v.key is marked; step onto its newest version
 		ok := false
@@ -152,6 +167,10 @@ func (v *Visible) Next() bool {
 // passShown moves the input from the version shown to the next user key.
 func (v *Visible) passShown() bool {
 	v.mark(v.shown)
+	trailer := v.trailer
+	if v.leaf != nil {
+		trailer = v.leaf.Key().Trailer
+	}
 	if !v.in.Next() {
 		return false
 	}
@@ -159,7 +178,7 @@ func (v *Visible) passShown() bool {
 	// larger one belongs to another key, and that needs no compare. The same
 	// entry may come twice: from a memtable, and from the table that it became.
 	k := v.in.Key()
-	if k.Trailer > v.trailer || !bytes.Equal(k.UserKey, v.key) {
+	if k.Trailer > trailer || !bytes.Equal(k.UserKey, v.key) {
 		return true
 	}
 	v.skipped.Versions++
@@ -172,6 +191,12 @@ func (v *Visible) Prev() bool {
 	case nowhere:
 		return false
 	case onEntry:
+		if v.leaf != nil && v.reverse {
+			if userKey, value, ok := v.leaf.PrevPut(v.o.Snapshot); ok {
+				v.shown, v.lent = userKey, value
+				return true
+			}
+		}
 		v.mark(v.shown)
 		return v.settleBackward(v.passBackward())
 	default:
@@ -189,8 +214,11 @@ func (v *Visible) Key() []byte { return v.shown }
 // Value returns the value, valid until the next positioning call and not to be
 // changed. Requires: Valid().
 func (v *Visible) Value() []byte {
-	if v.place == beforeKey {
+	switch {
+	case v.place == beforeKey:
 		return v.value
+	case v.leaf != nil:
+		return v.lent
 	}
 	return v.in.Value()
 }
@@ -204,7 +232,8 @@ func (v *Visible) Skipped() Skipped { return v.skipped }
 // Close closes the input and returns the first failure. It may be called more
 // than once; from then on v shows no key.
 func (v *Visible) Close() error {
-	v.place, v.closed = nowhere, true
+	v.leave()
+	v.shown, v.lent, v.closed = nil, nil, true // the memory of a block is not kept
 	if cap(v.value) > keepBytes {
 		v.value = nil
 	}
@@ -214,9 +243,13 @@ func (v *Visible) Close() error {
 	return v.err
 }
 
+// leave gives up the current key and with it the leaf, which ends with any other
+// call that moves the input.
+func (v *Visible) leave() { v.place, v.leaf = nowhere, nil }
+
 // usable leaves the current key and reports whether v may move its input.
 func (v *Visible) usable() bool {
-	v.place = nowhere
+	v.leave()
 	return v.err == nil && !v.closed
 }
 
@@ -233,7 +266,7 @@ func (v *Visible) mark(userKey []byte) { v.key = append(v.key[:0], userKey...) }
 // which is the first one of its user key that has not been ruled out. ok says
 // whether the input stands on an entry.
 func (v *Visible) settleForward(ok bool) bool {
-	v.place = nowhere
+	v.leave()
 	for ok {
 		k := v.in.Key()
 		if v.beyond(k.UserKey) {
@@ -245,7 +278,10 @@ func (v *Visible) settleForward(ok bool) bool {
 			v.mark(k.UserKey)
 			ok = v.passForward(keys.SeekTrailer(v.o.Snapshot), seekAfter)
 		case k.Trailer.Kind() == keys.KindPut:
-			v.place, v.shown, v.trailer = onEntry, k.UserKey, k.Trailer
+			v.show(k)
+			if v.lender != nil {
+				v.borrow(v.lender.Lend(v.o.Upper, false), false)
+			}
 			return true
 		case k.Trailer.Kind() == keys.KindDelete:
 			v.skipped.Tombstones++
@@ -257,6 +293,19 @@ func (v *Visible) settleForward(ok bool) bool {
 	}
 	v.err = v.in.Error()
 	return false
+}
+
+// show shows the version k, on which the input stands.
+func (v *Visible) show(k keys.InternalKey) {
+	v.place, v.shown, v.trailer = onEntry, k.UserKey, k.Trailer
+}
+
+// borrow has the next steps in one direction made by a leaf, nil for none, that
+// stands on the version shown.
+func (v *Visible) borrow(leaf Leaf, reverse bool) {
+	if leaf != nil {
+		v.leaf, v.reverse, v.lent = leaf, reverse, leaf.Value()
+	}
 }
 
 // passForward moves the input, which stands on a version of v.key, to the
@@ -280,11 +329,14 @@ func (v *Visible) passForward(trailer keys.Trailer, steps int) bool {
 // backwards, which is the oldest version of its user key. ok says whether the
 // input stands on an entry.
 func (v *Visible) settleBackward(ok bool) bool {
-	v.place = nowhere
+	v.leave()
 	for ok {
 		k := v.in.Key()
 		if bytes.Compare(k.UserKey, v.o.Lower) < 0 {
 			return false
+		}
+		if v.alone(k) {
+			return true
 		}
 		v.mark(k.UserKey)
 		var newest keys.Trailer
@@ -306,6 +358,21 @@ func (v *Visible) settleBackward(ok bool) bool {
 	}
 	v.err = v.in.Error()
 	return false
+}
+
+// alone shows k, on which the input stands, the oldest version of its user key,
+// from where it lies, if a leaf can tell that it is the only one.
+func (v *Visible) alone(k keys.InternalKey) bool {
+	if v.lender == nil || k.Trailer.Kind() != keys.KindPut || !k.Trailer.Visible(v.o.Snapshot) {
+		return false
+	}
+	leaf := v.lender.Lend(v.o.Lower, true)
+	if leaf == nil || !leaf.Alone() {
+		return false
+	}
+	v.show(k)
+	v.borrow(leaf, true)
+	return true
 }
 
 // collect copies the newest visible version of v.key, whose oldest version the

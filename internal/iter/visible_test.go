@@ -129,6 +129,28 @@ func randomOptions(rnd *rand.Rand, n int) iter.VisibleOptions {
 	return o
 }
 
+// randomInput returns an iterator over entries, put together like those of a store:
+// from one run or from several, which are tables one after the other or one
+// iterator, and lend their leaves or do not.
+func randomInput(t *testing.T, rnd *rand.Rand, entries []itertest.Entry) iter.Iterator {
+	var runs []iter.Iterator
+	for _, in := range deal(rnd, entries, 1+rnd.IntN(6)) {
+		perBlock := 1 + rnd.IntN(20)
+		switch rnd.IntN(3) {
+		case 0:
+			runs = append(runs, itertest.NewPoisoned(itertest.NewSlice(in)))
+		case 1:
+			runs = append(runs, itertest.NewBlocks(itertest.NewSlice(in), perBlock))
+		case 2:
+			runs = append(runs, iter.NewConcat(&run{t: t, tables: split(rnd, in, 50), blocks: perBlock}))
+		}
+	}
+	if len(runs) == 1 {
+		return runs[0]
+	}
+	return iter.NewMerging(runs...)
+}
+
 func TestVisibleModel(t *testing.T) {
 	rnd := itertest.Rand(t)
 	var v iter.Visible
@@ -136,7 +158,7 @@ func TestVisibleModel(t *testing.T) {
 		n := []int{0, 1, 3, 30, 300}[round%5]
 		entries := versions(rnd, n)
 		o := randomOptions(rnd, n)
-		v.Reset(iter.NewMerging(open(deal(rnd, entries, 1+rnd.IntN(6)))...), o)
+		v.Reset(randomInput(t, rnd, entries), o)
 		w := &walker{v: &v, want: shown(entries, o), pos: -1, rnd: rnd}
 		if v.Valid() || v.Next() || v.Prev() {
 			t.Fatal("a new Visible stands on a key")
@@ -152,6 +174,50 @@ func TestVisibleModel(t *testing.T) {
 		}
 		if v.Valid() || v.First() || v.Last() || v.Err() != nil || v.Close() != nil {
 			t.Fatal("a closed Visible shows a key or fails")
+		}
+	}
+}
+
+// Where a leaf is lent it makes every step that it can, in both directions: over one
+// run, and over the larger one of two, between the keys of the smaller.
+func TestVisibleUsesLeaves(t *testing.T) {
+	var large, small []itertest.Entry
+	for i := range 200 {
+		large = append(large, put(fmt.Sprintf("%03d", i), 1))
+	}
+	for i := range 4 {
+		small = append(small, put(fmt.Sprintf("%02d5+", 5*i), 2))
+	}
+	// Ten blocks of 20: the first entry of each is not stepped to forward, and
+	// backward, since nothing near tells that it is alone, neither it nor the last.
+	const forward, backward = 10 * 19, 10 * 18
+	// The first step of a merge, and of each way back from a key of the small
+	// run the two steps until an input is met twice in a row.
+	const merged = 1 + 2*4
+	over := map[string]func(*itertest.Blocks) iter.Iterator{
+		"one run": func(b *itertest.Blocks) iter.Iterator { return b },
+		"merged":  func(b *itertest.Blocks) iter.Iterator { return iter.NewMerging(b, itertest.NewSlice(small)) },
+	}
+	for _, c := range []struct {
+		over    string
+		reverse bool
+		want    int
+	}{
+		{"one run", false, forward},
+		{"one run", true, backward},
+		{"merged", false, forward - merged},
+		{"merged", true, backward - merged},
+	} {
+		b := itertest.NewBlocks(itertest.NewSlice(large), 20)
+		v := iter.NewVisible(over[c.over](b), iter.VisibleOptions{Snapshot: 9})
+		start, step := v.First, v.Next
+		if c.reverse {
+			start, step = v.Last, v.Prev
+		}
+		for ok := start(); ok; ok = step() {
+		}
+		if b.Steps() != c.want || v.Err() != nil {
+			t.Errorf("%s, reverse %t: %d steps by the leaf, want %d; %v", c.over, c.reverse, b.Steps(), c.want, v.Err())
 		}
 	}
 }
@@ -381,7 +447,7 @@ func TestVisibleStopsAtAnyFailure(t *testing.T) {
 	for n := range 300 {
 		entries := versions(rnd, 60)
 		o := randomOptions(rnd, 60)
-		f := itertest.NewFailing(itertest.NewPoisoned(itertest.NewSlice(entries)), n, boom)
+		f := itertest.NewFailing(itertest.NewBlocks(itertest.NewSlice(entries), 1+n%20), n, boom)
 		w := &walker{v: iter.NewVisible(f, o), want: shown(entries, o), pos: -1, rnd: rnd}
 		for range 1000 {
 			what, ok := w.step()

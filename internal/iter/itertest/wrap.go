@@ -23,7 +23,10 @@ type Failing struct {
 	failed bool
 }
 
-var _ iter.Iterator = (*Failing)(nil)
+var (
+	_ iter.Iterator = (*Failing)(nil)
+	_ iter.Lender   = (*Failing)(nil)
+)
 
 // NewFailing returns an iterator that behaves like in for the first n
 // positioning calls and then fails with err.
@@ -62,6 +65,14 @@ func (f *Failing) Error() error {
 		return f.err
 	}
 	return f.in.Error()
+}
+
+// Lend implements iter.Lender. Steps of a leaf do not fail.
+func (f *Failing) Lend(bound []byte, reverse bool) iter.Leaf {
+	if l, ok := f.in.(iter.Lender); ok {
+		return l.Lend(bound, reverse)
+	}
+	return nil
 }
 
 // Failed reports whether the failure has happened.

@@ -215,16 +215,21 @@ func (v *View) end(i int) int {
 // behind it: users append to the keys and values that an iterator shows, and what
 // follows is the next entry.
 func (v *View) Entry(i int) (suffix []byte, trailer keys.Trailer, valueOff int) {
-	n, off := uvarint(v.data, v.offset(i))
-	t, off := uvarint(v.data, off)
+	off := v.offset(i)
+	x := binary.LittleEndian.Uint64(v.data[off:])
+	n, t, off := x&0x7f, x>>8&0x7f, off+2
+	if x&0x8080 != 0 { // not one byte each
+		n, off = uvarint(v.data, off-2)
+		t, off = uvarint(v.data, off)
+	}
 	valueOff = off + int(n)
 	return v.data[off:valueOff:valueOff], keys.Trailer(t), valueOff
 }
 
-// rest strips the prefix from userKey. c tells where userKey lies: 0, it has
+// Rest strips the prefix from userKey. c tells where userKey lies: 0, it has
 // the prefix and may be among the entries; below or above all of them
-// otherwise.
-func (v *View) rest(userKey []byte) (rest []byte, c int) {
+// otherwise. What is left aliases userKey and is not nil.
+func (v *View) Rest(userKey []byte) (rest []byte, c int) {
 	p := len(v.prefix)
 	if len(userKey) >= p && string(userKey[:p]) == string(v.prefix) {
 		return userKey[p:], 0
@@ -237,7 +242,7 @@ func (v *View) rest(userKey []byte) (rest []byte, c int) {
 // first visible match is the one. If all of them are newer, ok is false and
 // trailer that of the last one, which is not zero.
 func (v *View) Get(userKey []byte, tag byte, snapshot keys.SeqNum) (value []byte, trailer keys.Trailer, ok bool) {
-	rest, c := v.rest(userKey)
+	rest, c := v.Rest(userKey)
 	if c != 0 {
 		return nil, 0, false
 	}
@@ -269,7 +274,7 @@ func (v *View) Get(userKey []byte, tag byte, snapshot keys.SeqNum) (value []byte
 // SeekGE returns the first entry at or after (userKey, trailer); Len() if there
 // is none.
 func (v *View) SeekGE(userKey []byte, trailer keys.Trailer) int {
-	rest, c := v.rest(userKey)
+	rest, c := v.Rest(userKey)
 	if c < 0 {
 		return 0
 	}
@@ -292,7 +297,7 @@ func (v *View) SeekGE(userKey []byte, trailer keys.Trailer) int {
 
 // LastIs reports whether the last entry's user key is userKey.
 func (v *View) LastIs(userKey []byte) bool {
-	rest, c := v.rest(userKey)
+	rest, c := v.Rest(userKey)
 	if c != 0 {
 		return false
 	}
