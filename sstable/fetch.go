@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"unsafe"
 
 	"sievedb/internal/cache"
 	"sievedb/internal/corrupt"
-	"sievedb/internal/prefetch"
 	"sievedb/sstable/internal/block"
 )
 
@@ -151,10 +149,13 @@ func (f *fetcher) get(i int) ([]byte, error) {
 	if f.noFill {
 		return f.getPrivate(i)
 	}
+	// All of the block, for its entries will be read or searched, while its slot
+	// is waited for. Full scans take half the time for it.
+	f.r.cache.Prefetch(&f.r.index.hints[i], block.MaxSizeBytes, searchedBytes)
 	if h, ok := f.r.cached(i); ok {
 		f.stats.BlocksCached++
 		f.handle = h
-		f.prefetch(i, h.Bytes())
+		f.prefetchNext(i)
 		return h.Bytes(), nil
 	}
 	want := 0
@@ -173,12 +174,9 @@ func (f *fetcher) get(i int) ([]byte, error) {
 	return f.handle.Bytes(), nil
 }
 
-// prefetch has the CPU bring closer all of block i, for its entries will be read
-// or searched, and the ends of the block that is likely to follow. Full scans
-// take half the time for it (with fewer branches in between, from 55 to 28 ns an
-// entry).
-func (f *fetcher) prefetch(i int, data []byte) {
-	prefetch.Lines(unsafe.Pointer(unsafe.SliceData(data)), uintptr(min(len(data), block.MaxSizeBytes)))
+// prefetchNext has the CPU bring closer the ends of the block that is likely to be
+// entered after block i.
+func (f *fetcher) prefetchNext(i int) {
 	next := i + 1
 	if f.back {
 		next = i - 1

@@ -152,9 +152,10 @@ func (c *Cache) Prefetch(hint *atomic.Uint64, headBytes, tailBytes int) {
 	// At most a unit too long.
 	n := min(int(word>>hintLengthShift)*hintLengthUnit, sl.slotBytes)
 	block := sl.buf[i*sl.slotBytes:][:n]
+	// The end first: it tells where in the rest to look.
 	head, tail := min(headBytes, n), min(tailBytes, n)
-	prefetch.Lines(unsafe.Pointer(unsafe.SliceData(block)), uintptr(head))
 	prefetch.Lines(unsafe.Pointer(unsafe.SliceData(block[n-tail:])), uintptr(tail))
+	prefetch.Lines(unsafe.Pointer(unsafe.SliceData(block)), uintptr(head))
 }
 
 // Reserve returns an unpublished buffer of exactly sizeBytes (at least zero)
