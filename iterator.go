@@ -40,6 +40,7 @@ type walk struct {
 	visible internal.Visible
 	merging internal.Merging
 	inputs  []internal.Iterator // of visible
+	tables  tree.Iters
 	stats   sstable.IterStats
 	lower   []byte
 	upper   []byte // nil: none
@@ -105,7 +106,7 @@ func (db *DB) scanState(state *tree.State, lo, hi []byte, snapshot keys.SeqNum, 
 	}
 	w.stats = sstable.IterStats{}
 	w.inputs = state.AppendIters(w.inputs[:0], tree.IterOptions{
-		Lower: w.lower, Upper: w.upper, Snapshot: snapshot, CommitLock: &db.commit.Lock, Stats: &w.stats, Own: own,
+		Lower: w.lower, Upper: w.upper, Snapshot: snapshot, CommitLock: &db.commit.Lock, Stats: &w.stats, Memory: &w.tables, Own: own,
 	})
 	if own != nil {
 		// All that the state shows is not newer than the snapshot: its tables

@@ -46,13 +46,23 @@ var (
 // NewIter returns an iterator over the entries, whether range tombstones hide
 // them or not, that stands on none. Close it.
 func (r *Reader) NewIter(o IterOptions) *Iter {
-	i := &Iter{r: r, blockIdx: -1}
-	i.keyBuf = i.small[:0]
+	i := new(Iter)
+	i.Reset(r, o)
+	return i
+}
+
+// Reset makes i what r.NewIter(o) returns, in the memory that it has.
+// Requires: i is closed or new.
+func (i *Iter) Reset(r *Reader, o IterOptions) {
+	keyBuf := i.keyBuf[:0]
+	if keyBuf == nil {
+		keyBuf = i.small[:0]
+	}
+	*i = Iter{r: r, blockIdx: -1, keyBuf: keyBuf}
 	i.fetch = fetcher{r: r, stats: o.Stats, noFill: o.NoFill, next: -1}
 	if o.Stats == nil {
 		i.fetch.stats = &i.own
 	}
-	return i
 }
 
 // load makes block n the current one.
@@ -197,6 +207,7 @@ func (i *Iter) Close() error {
 	if !i.closed {
 		i.fetch.close()
 		i.closed, i.valid = true, false
+		i.b, i.key, i.bound = block.View{}, keys.InternalKey{}, nil // the memory of a block is not kept
 	}
 	return i.err
 }

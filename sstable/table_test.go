@@ -355,6 +355,15 @@ func checkIter(t *testing.T, label string, rnd *rand.Rand, r *Reader, es []entry
 	if it.First() || it.Close() != nil {
 		t.Fatalf("%s: moved after Close", label)
 	}
+	it.Reset(r, IterOptions{Stats: &st, NoFill: noFill})
+	if it.Valid() || it.Next() || it.Prev() {
+		t.Fatalf("%s: on an entry after Reset", label)
+	}
+	pos = len(es) - 1
+	check("Last", it.Last())
+	if err := it.Close(); err != nil {
+		t.Fatal(err)
+	}
 	if r.cache.Metrics().PinnedBytes != 0 {
 		t.Fatalf("%s: blocks stay pinned", label)
 	}

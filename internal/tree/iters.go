@@ -22,17 +22,51 @@ type IterOptions struct {
 	Snapshot     keys.SeqNum
 	CommitLock   sync.Locker // for a clone of the mutable memtable
 	Stats        *sstable.IterStats
+	// Memory is for the iterators, none of which is used when it is given again;
+	// nil is new memory.
+	Memory *Iters
 	// Own is a memtable that is newer than all of the state, as it is now; nil is
 	// none. Nobody else uses it meanwhile. Its entries are shown whatever the
 	// Snapshot is.
 	Own *memtable.Table
 }
 
+// Iters is memory of iterators over tables, to be used again by others once they
+// are closed.
+type Iters struct {
+	runs   pieces[runIter]
+	tables pieces[sstable.Iter]
+}
+
+// reset gives all of the memory back to be used. A nil Iters becomes a new one.
+func (m *Iters) reset() *Iters {
+	if m == nil {
+		return new(Iters)
+	}
+	m.runs.used, m.tables.used = 0, 0
+	return m
+}
+
+// pieces are values that stay where they are, in use or to be used again.
+type pieces[T any] struct {
+	all  []*T
+	used int // of all, the first ones
+}
+
+// next returns one that is not in use.
+func (p *pieces[T]) next() *T {
+	if p.used == len(p.all) {
+		p.all = append(p.all, new(T))
+	}
+	p.used++
+	return p.all[p.used-1]
+}
+
 // AppendIters appends internal iterators over every part of the state to dst,
 // newest first, to be merged, without the entries that range tombstones hide. The
 // caller holds a reference until they are closed.
 func (s *State) AppendIters(dst []iter.Iterator, o IterOptions) []iter.Iterator {
-	l := layers{snapshot: o.Snapshot, its: dst}
+	l := layers{snapshot: o.Snapshot, its: dst, memory: o.Memory.reset()}
 	if o.Own != nil {
 		l.memtable(o.Own, o.Own.NewIter(nil, keys.MaxSeqNum), o.Own.LargestSeq())
 	}
@@ -71,7 +105,7 @@ func (s *State) AppendIters(dst []iter.Iterator, o IterOptions) []iter.Iterator 
 // not shown, and need not be read. The caller holds a reference until they are
 // closed.
 func (s *State) InputIters(start, output int, inputs [2][]*manifest.TableMeta, oldest keys.SeqNum, o sstable.IterOptions) []iter.Iterator {
-	l := layers{snapshot: oldest}
+	l := layers{snapshot: oldest, memory: new(Iters)}
 	for i, level := range []int{start, output} {
 		tables := s.placed(level, inputs[i])
 		if level > 0 && len(tables) > 0 {
@@ -116,6 +150,7 @@ type layers struct {
 	snapshot keys.SeqNum
 	newer    []rangedel.Source
 	its      []iter.Iterator
+	memory   *Iters
 }
 
 // add adds a run: an iterator, which is nil if there are no entries, the run's
@@ -149,9 +184,12 @@ func (l *layers) memtable(m *memtable.Table, it iter.Iterator, at keys.SeqNum) {
 func (l *layers) table(t *table.Table, o sstable.IterOptions) {
 	var it iter.Iterator
 	if t.Meta.Entries > 0 {
-		var err error
-		if it, err = t.NewIter(o); err != nil {
+		if r, err := t.Reader(); err != nil {
 			it = iter.Failed(err)
+		} else {
+			open := l.memory.tables.next()
+			open.Reset(r, o)
+			it = open
 		}
 	}
 	var own rangedel.Source
@@ -167,8 +205,8 @@ func (l *layers) run(r *Run, lo, hi int, o sstable.IterOptions) {
 	if r.rangeDels != nil && slices.ContainsFunc(r.Tables[lo:hi], func(t *table.Table) bool { return t.RangeDels != nil }) {
 		own = r.rangeDels
 	}
-	it := &runIter{tables: runTables{run: r, lo: lo, hi: hi, opts: o}}
-	it.Reset(&it.tables)
+	it := l.memory.runs.next()
+	it.reset(r, lo, hi, o)
 	l.add(it, own, r.largestPoint)
 }
 

@@ -88,11 +88,17 @@ type runIter struct {
 	tables runTables
 }
 
+func (r *runIter) reset(run *Run, lo, hi int, o sstable.IterOptions) {
+	r.tables.run, r.tables.lo, r.tables.hi, r.tables.opts = run, lo, hi, o
+	r.Reset(&r.tables)
+}
+
 // runTables offers some neighbouring tables of a run to iter.Concat.
 type runTables struct {
 	run    *Run
 	lo, hi int // positions in run
 	opts   sstable.IterOptions
+	open   sstable.Iter // over the only table that iter.Concat has open
 }
 
 func (r *runTables) Len() int { return r.hi - r.lo }
@@ -103,5 +109,10 @@ func (r *runTables) Find(userKey []byte, _ keys.Trailer) int {
 }
 
 func (r *runTables) Open(i int) (iter.Iterator, error) {
-	return r.run.Tables[r.lo+i].NewIter(r.opts)
+	reader, err := r.run.Tables[r.lo+i].Reader()
+	if err != nil {
+		return nil, err
+	}
+	r.open.Reset(reader, r.opts)
+	return &r.open, nil
 }
