@@ -1,6 +1,12 @@
 package memtable
 
-import "github.com/google/btree"
+import (
+	"unsafe"
+
+	"github.com/google/btree"
+
+	"sievedb/internal/prefetch"
+)
 
 // view is a tree that no longer changes, with the order of its items: a
 // copy-on-write clone, or the tree of an immutable memtable.
@@ -13,10 +19,14 @@ type view struct {
 // Fetches, in items: the first of a direction, the growth of later ones, the largest.
 const minFetch, fetchGrowth, maxFetch = 4, 4, 256
 
+// Records are prefetched aheadItems steps ahead, each with so much of its value.
+const aheadItems, aheadBytes = 4, 128
+
 // cursor walks the user keys of a view in both directions. The tree has none,
 // and a descent per step would cost more than all the rest, so items are
 // fetched ahead, more each time.
 type cursor struct {
+	arena *arena
 	view  *view
 	pivot uint32 // which of the table's pivots to search with
 
@@ -33,8 +43,8 @@ type cursor struct {
 }
 
 // init puts the cursor on no key of v.
-func (c *cursor) init(v *view, pivot uint32) {
-	c.view, c.pivot = v, pivot
+func (c *cursor) init(a *arena, v *view, pivot uint32) {
+	c.arena, c.view, c.pivot = a, v, pivot
 	c.buf = c.small[:0]
 	// Made once: a function literal at each fetch would be an allocation each.
 	c.collect = func(it item) bool {
@@ -74,6 +84,7 @@ func (c *cursor) step(ascending bool) ref {
 	}
 	if next >= 0 && next < len(c.buf) {
 		c.pos = next
+		c.prefetch(next + aheadItems)
 		return c.buf[next].first
 	}
 	from := c.buf[c.pos]
@@ -116,5 +127,16 @@ func (c *cursor) landed() ref {
 	if len(c.buf) == 0 {
 		return 0
 	}
+	for i := range aheadItems {
+		c.prefetch(i)
+	}
 	return c.buf[0].first
+}
+
+// prefetch has the CPU bring closer the first record of the user key at i in buf,
+// if there is one.
+func (c *cursor) prefetch(i int) {
+	if i < len(c.buf) {
+		prefetch.Lines(unsafe.Pointer(unsafe.SliceData(c.arena.record(c.buf[i].first))), aheadBytes)
+	}
 }

@@ -33,7 +33,7 @@ func (t *Table) NewIter(lock sync.Locker, snapshot keys.SeqNum) *Iter {
 	// The bound before the view: whatever is at most the bound was in the tree
 	// when the bound was stored, and so is in the view.
 	it := &Iter{arena: &t.arena, bound: keys.SeekTrailer(min(snapshot, t.LargestSeq()))}
-	it.keys.init(t.currentView(lock), t.iters.Add(1)%uint32(len(t.pivots)))
+	it.keys.init(&t.arena, t.currentView(lock), t.iters.Add(1)%uint32(len(t.pivots)))
 	return it
 }
 
