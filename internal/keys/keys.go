@@ -15,6 +15,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 )
 
 // SeqNum numbers one entry of one write. It has 56 bits; zero is the number of
@@ -149,6 +150,29 @@ func Prefix8(key []byte) uint64 {
 		v |= uint64(c) << (56 - 8*i)
 	}
 	return v
+}
+
+// Prefix8At returns Prefix8(key[at:]), without its loop over a short rest when
+// key as a whole is not short, as it is where keys share most of their bytes.
+func Prefix8At(key []byte, at int) uint64 {
+	if rest := len(key) - at; rest < 8 && len(key) >= 8 {
+		return binary.BigEndian.Uint64(key[len(key)-8:]) << (64 - 8*uint(rest))
+	}
+	return Prefix8(key[at:])
+}
+
+// LowerBound returns the position of the first element of ascending that is not
+// below v, len(ascending) if all are. Which way a search turns no branch
+// predictor knows, so it has no branch for that.
+func LowerBound(ascending []uint64, v uint64) int {
+	lo, n := 0, len(ascending)
+	for n > 0 {
+		half := (n + 1) / 2
+		_, below := bits.Sub64(ascending[lo+half-1], v, 0)
+		lo += half & -int(below)
+		n -= half
+	}
+	return lo
 }
 
 // CommonPrefixLen returns the length of the longest common prefix of a and b.

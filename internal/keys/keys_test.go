@@ -82,6 +82,38 @@ func TestPrefixAndSeparator(t *testing.T) {
 	}
 }
 
+func TestPrefix8At(t *testing.T) {
+	for n := range 20 {
+		key := []byte("\xff\x00abcdefghijklmnopqr")[:n:n]
+		for at := range n + 1 {
+			if got, want := Prefix8At(key, at), Prefix8(key[at:]); got != want {
+				t.Errorf("Prefix8At(%q, %d) = %#x, want %#x", key, at, got, want)
+			}
+		}
+	}
+}
+
+func TestLowerBound(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	extremes := []uint64{0, 1, 1<<63 - 1, 1 << 63, 1<<64 - 2, 1<<64 - 1}
+	for n := range 70 {
+		a := make([]uint64, n)
+		for i := range a {
+			a[i] = uint64(rng.IntN(40))
+			if rng.IntN(3) == 0 {
+				a[i] = extremes[rng.IntN(len(extremes))]
+			}
+		}
+		slices.Sort(a)
+		for _, v := range append(slices.Concat(a, extremes), 17, 39, 40) {
+			want, _ := slices.BinarySearch(a, v)
+			if got := LowerBound(a, v); got != want {
+				t.Fatalf("LowerBound(%d, %d) = %d, want %d", a, v, got, want)
+			}
+		}
+	}
+}
+
 func BenchmarkCompare(b *testing.B) {
 	x, y := Make([]byte("key-0000000000000001"), 1, KindPut), Make([]byte("key-0000000000000002"), 1, KindPut)
 	for b.Loop() {

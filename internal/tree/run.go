@@ -57,11 +57,15 @@ func (r *Run) search(userKey []byte) (int, uint64) {
 		}
 		return len(r.Tables), 0
 	}
-	p := keys.Prefix8(userKey[n:])
-	lo, hi := 0, len(r.largest8)
+	p := keys.Prefix8At(userKey, n)
+	lo, hi := keys.LowerBound(r.largest8, p), len(r.largest8)
+	if lo == hi || r.largest8[lo] != p {
+		return lo, p
+	}
+	// Equal prefixes decide nothing: compare in full among those.
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
-		if r.largest8[mid] < p || r.largest8[mid] == p && r.Tables[mid].EndsBefore(userKey) {
+		if r.largest8[mid] == p && r.Tables[mid].EndsBefore(userKey) {
 			lo = mid + 1
 		} else {
 			hi = mid
