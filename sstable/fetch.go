@@ -28,6 +28,9 @@ const (
 	// searchedBytes is about what a lookup reads of a block besides the entry: the
 	// tags and offsets at its end.
 	searchedBytes = 192
+	// mappedBytes of its front are prefetched for their address, which may lie in
+	// another page: the entry, wherever it is, then waits for memory only.
+	mappedBytes = 1
 )
 
 // frames recycles the buffers that frames are read into.

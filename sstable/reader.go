@@ -218,7 +218,7 @@ func (r *Reader) Has(userKey []byte, hash uint64, snapshot keys.SeqNum) (Found, 
 func (r *Reader) Lookup(dst, userKey []byte, hash uint64, snapshot keys.SeqNum, existsOnly bool, step *explain.Step) (Found, error) {
 	f := Found{Value: dst}
 	for i := r.index.find(userKey); i < r.index.n(); i++ {
-		r.cache.Prefetch(&r.index.hints[i], 0, searchedBytes)
+		r.cache.Prefetch(&r.index.hints[i], mappedBytes, searchedBytes)
 		h, cached := r.cached(i)
 		if cached {
 			f.BlocksCached++
