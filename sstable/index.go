@@ -177,7 +177,7 @@ func (x *index) find(userKey []byte) int {
 		return x.n()
 	}
 	rest := userKey[p:]
-	rest8 := keys.Prefix8(rest)
+	rest8 := keys.Prefix8At(userKey, p)
 	lo, hi := 0, len(x.first8)
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)

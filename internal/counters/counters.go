@@ -45,11 +45,36 @@ type Counters struct {
 	lines [stripes]Line
 }
 
-// Line is one stripe. Its fields are those of Counts.
+// Line is one stripe, a cache line. Its exported fields are those of Counts; what
+// Hit counted comes on top.
 type Line struct {
 	Negatives, TruePositives, FalsePositives, Unfiltered, BlocksCached, BlocksRead atomic.Uint64
 
-	_ [16]byte
+	hits atomic.Uint64
+	// streak is where the hits in a row began: in its low half Negatives, and in
+	// its high half hits, of that moment. Negatives alone end it, which so costs
+	// them nothing.
+	streak atomic.Uint64
+}
+
+// likelyAfter is how many hits in a row make another likely. Fewer would be wrong
+// too often where hits and negatives take turns.
+const likelyAfter = 4
+
+// Hit counts a true positive with one block, which was cached: the lookup that
+// there are most of, in one addition.
+func (l *Line) Hit() {
+	hits := l.hits.Add(1)
+	if n := uint32(l.Negatives.Load()); n != uint32(l.streak.Load()) {
+		l.streak.Store(hits<<32 | uint64(n))
+	}
+}
+
+// HitLikely reports whether the last lookups that were counted here were hits, and
+// some in a row, so that it is worth while to expect another. It is a guess.
+func (l *Line) HitLikely() bool {
+	began := l.streak.Load()
+	return uint32(began) == uint32(l.Negatives.Load()) && uint32(l.hits.Load())-uint32(began>>32) >= likelyAfter
 }
 
 // Stripe picks a stripe by the address of the caller's stack, which differs
@@ -66,12 +91,13 @@ func (c *Counters) Line(stripe int) *Line { return &c.lines[stripe] }
 func (c *Counters) Load() (n Counts) {
 	for i := range c.lines {
 		l := &c.lines[i]
+		hits := l.hits.Load()
 		n.Add(Counts{
 			Negatives:      l.Negatives.Load(),
-			TruePositives:  l.TruePositives.Load(),
+			TruePositives:  l.TruePositives.Load() + hits,
 			FalsePositives: l.FalsePositives.Load(),
 			Unfiltered:     l.Unfiltered.Load(),
-			BlocksCached:   l.BlocksCached.Load(),
+			BlocksCached:   l.BlocksCached.Load() + hits,
 			BlocksRead:     l.BlocksRead.Load(),
 		})
 	}

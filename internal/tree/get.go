@@ -5,6 +5,7 @@ import (
 	"sievedb/internal/counters"
 	"sievedb/internal/keys"
 	"sievedb/internal/table"
+	"sievedb/sstable"
 )
 
 // Get looks for the newest version of key that is visible at snapshot, newest
@@ -144,14 +145,8 @@ func (l *lookup) probe() bool {
 	tables := l.tables[:l.n]
 	l.n = 0
 	l.value = l.dst
-	if len(tables) > 1 && !l.ignoreFilters {
-		for _, t := range tables {
-			if r := t.Opened(); r != nil {
-				r.TouchFilter(l.hash)
-			}
-		}
-	}
 	stripe := counters.Stripe()
+	expected, expectedBlock := l.touch(tables, stripe)
 	for i, t := range tables {
 		r, err := t.Reader()
 		if err != nil {
@@ -174,27 +169,18 @@ func (l *lookup) probe() bool {
 			line.Negatives.Add(1)
 			continue
 		}
-		f, err := r.Lookup(l.dst, l.key, l.hash, l.snapshot, l.existsOnly, step)
+		block := expectedBlock
+		if i != expected {
+			block = r.Prefetch(l.key)
+		}
+		f, err := r.Lookup(l.dst, l.key, l.hash, l.snapshot, l.existsOnly, block, step)
 		if l.trace != nil {
 			l.trace.read(step, f, err, l.cover)
 		}
-		if f.BlocksCached > 0 {
-			line.BlocksCached.Add(uint64(f.BlocksCached))
-		}
-		if f.BlocksRead > 0 {
-			line.BlocksRead.Add(uint64(f.BlocksRead))
-		}
+		count(line, f, consulted, err)
 		if err != nil {
 			l.err = err
 			return true
-		}
-		switch {
-		case !consulted:
-			line.Unfiltered.Add(1)
-		case f.HasKey:
-			line.TruePositives.Add(1)
-		default:
-			line.FalsePositives.Add(1)
 		}
 		if f.OK && f.Trailer.SeqNum() < l.cover {
 			return true // and it is the last
@@ -205,6 +191,50 @@ func (l *lookup) probe() bool {
 		}
 	}
 	return false
+}
+
+// touch starts what the lookup would else wait for one after the other: the lines
+// of all filters, and the block of the first table that is likely to have the key.
+// Which that is, and where the block, it returns; -1 if there is none.
+func (l *lookup) touch(tables []*table.Table, stripe int) (expected, block int) {
+	expected = -1
+	for i, t := range tables {
+		r := t.Opened()
+		if r == nil {
+			continue
+		}
+		likely := expected < 0 && t.Counters.Line(stripe).HitLikely()
+		if (likely || len(tables) > 1) && !l.ignoreFilters {
+			r.TouchFilter(l.hash)
+		}
+		if likely {
+			expected, block = i, r.Prefetch(l.key)
+		}
+	}
+	return expected, block
+}
+
+// count counts what a table had of the key, and what it cost.
+func count(line *counters.Line, f sstable.Found, consulted bool, err error) {
+	if consulted && err == nil && f.HasKey && f.BlocksCached == 1 && f.BlocksRead == 0 {
+		line.Hit()
+		return
+	}
+	if f.BlocksCached > 0 {
+		line.BlocksCached.Add(uint64(f.BlocksCached))
+	}
+	if f.BlocksRead > 0 {
+		line.BlocksRead.Add(uint64(f.BlocksRead))
+	}
+	switch {
+	case err != nil: // it is not known
+	case !consulted:
+		line.Unfiltered.Add(1)
+	case f.HasKey:
+		line.TruePositives.Add(1)
+	default:
+		line.FalsePositives.Add(1)
+	}
 }
 
 // Recent returns the newest version of key in the memtables, published or not,

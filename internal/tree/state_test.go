@@ -275,6 +275,88 @@ func TestCounts(t *testing.T) {
 	}
 }
 
+// likely reports whether some stripe of t expects a hit.
+func likely(t *table.Table) bool {
+	for stripe := range 8 {
+		if t.Counters.Line(stripe).HitLikely() {
+			return true
+		}
+	}
+	return false
+}
+
+// A lookup begins with the block of a table that was right of late, which changes
+// neither what it finds nor what it counts, whether the guess was good or not.
+func TestExpectedHits(t *testing.T) {
+	b := newBuilder(t)
+	var all, even []entry
+	for i := range 600 {
+		all = append(all, put(fmt.Sprintf("k%04d", i), 5))
+		if i%2 == 0 {
+			even = append(even, put(fmt.Sprintf("k%04d", i), 7))
+		}
+	}
+	even[3] = del(even[3].key, 7) // k0006
+	upper := b.add(5, 10, append(even, put("kk", 8))...)
+	lower := b.add(6, 10, append(all, put("kk", 1))...)
+	for _, ignore := range []bool{false, true} {
+		s := b.state(nil)
+		s.IgnoreFilters = ignore
+		check := func(i int, seq keys.SeqNum) {
+			t.Helper()
+			key := fmt.Sprintf("k%04d", i)
+			want := key + "@5"
+			switch {
+			case i >= 600:
+				want = "-"
+			case i == 6 && seq >= 7:
+				want = "-"
+			case i%2 == 0 && seq >= 7:
+				want = key + "@7"
+			}
+			if got := get(t, s, key, seq); got != want {
+				t.Fatalf("%s at %d: %s, want %s", key, seq, got, want)
+			}
+		}
+		for _, seq := range []keys.SeqNum{9, 6} { // at 6, all versions of the upper table are too new
+			for i := range 600 { // in turns
+				check(i, seq)
+			}
+			for i := range 100 { // in a row, the one table and then the other
+				check(2*i, seq)
+			}
+			for i := range 100 {
+				check(2*i+1, seq)
+			}
+			if !ignore && !likely(upper) && !likely(lower) {
+				t.Error("no table expects a hit")
+			}
+			for i := range 100 { // and nothing, at last
+				check(600+i, seq)
+			}
+		}
+	}
+	// Every key was looked up twice, by get, at two snapshots. With filters the
+	// lower table was asked when the upper one had nothing to show.
+	u, l := upper.Counters.Load(), lower.Counters.Load()
+	const evens, odds, gone = 400, 400, 100 // in each of the passes
+	if got, want := u.TruePositives, uint64(2*2*evens); got != want {
+		t.Errorf("%d hits in the upper table, want %d", got, want)
+	}
+	if got, want := l.TruePositives, uint64(2*(odds+odds+evens)); got != want {
+		t.Errorf("%d hits in the lower table, want %d", got, want)
+	}
+	if got, want := u.Negatives+u.FalsePositives, uint64(2*2*(odds+gone)); got != want {
+		t.Errorf("%d misses in the upper table, want %d", got, want)
+	}
+	if got, want := l.Negatives+l.FalsePositives, uint64(2*2*gone); got != want {
+		t.Errorf("%d misses in the lower table, want %d", got, want)
+	}
+	if got, want := u.BlocksCached+u.BlocksRead-u.Unfiltered, u.TruePositives+u.FalsePositives; got != want {
+		t.Errorf("%d blocks of the upper table were looked into, want %d", got, want)
+	}
+}
+
 // More candidates than a lookup keeps at once are asked in order all the same.
 func TestManyCandidates(t *testing.T) {
 	b := newBuilder(t)
