@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sievedb/internal/keys"
+	"sievedb/internal/offheap"
 	"sievedb/internal/tree"
 )
 
@@ -158,6 +159,7 @@ func (db *DB) emptyTrash() {
 			db.mu.Lock()
 			db.cond.Broadcast()
 			db.mu.Unlock()
+			offheap.Collect() // the memtables of the states, among others
 			return
 		}
 		for _, s := range states {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -153,6 +154,7 @@ func (db *DB) recheck(conditions []condition, held []bool, at keys.SeqNum) error
 		ok := held[i]
 		if value, seq, found := s.Recent(c.key, filter.Hash(c.key)); seq > at {
 			ok = c.holds(value, found)
+			runtime.KeepAlive(s) // value is its memory
 		}
 		if !ok {
 			return fmt.Errorf("%w: condition on %.64q", ErrConflict, c.key)

@@ -46,6 +46,7 @@ func (db *DB) flushMemtables() {
 			db.immutables = slices.Delete(db.immutables, 0, 1)
 			db.flushed = oldest.LargestSeq()
 			db.swapMemtables()
+			oldest.Retire()
 		case !asked(retry):
 			db.stats.flushError = err
 			db.stats.flushFailures++

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"sievedb/filter"
 	"sievedb/internal/batch"
@@ -151,6 +152,7 @@ func (tx *Txn) get(dst, key []byte, existsOnly bool) (value []byte, found bool, 
 			if found = tr.Kind() == keys.KindPut; found && !existsOnly {
 				dst = append(dst, v...)
 			}
+			runtime.KeepAlive(tx) // v is the memory of tx.own
 			return dst, found, nil
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"unsafe"
+
+	"sievedb/internal/offheap"
 )
 
 // ref addresses a record in the arena: the chunk's number and, in the lower
@@ -31,19 +33,21 @@ type chunk struct {
 	bytes []byte
 }
 
-// newChunk returns a zeroed chunk of n bytes, a multiple of unitBytes. It is made
-// as words, whose type promises the alignment that atomic access needs. Chunks
-// are not pooled: only the collector knows when no value aliases them any more.
-func newChunk(n int) chunk {
-	words := make([]atomic.Uint32, n/4)
+// newChunk returns a chunk of n bytes, a multiple of unitBytes, with arbitrary contents.
+func (a *arena) newChunk(n int) chunk {
+	if a.memory == nil && n >= offheap.MinBytes { // small tables, of transactions, do without
+		a.memory = offheap.New(a)
+	}
+	bytes := a.memory.Alloc(n)
 	return chunk{
-		words: words,
-		bytes: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n),
+		words: unsafe.Slice((*atomic.Uint32)(unsafe.Pointer(unsafe.SliceData(bytes))), n/4),
+		bytes: bytes,
 	}
 }
 
 // arena hands out memory for records and never takes any back. One writer
-// allocates; readers resolve any ref that was published to them.
+// allocates; readers resolve any ref that was published to them. The memory is
+// freed when the arena, and so the Table that it is a part of, is unreachable.
 type arena struct {
 	// directory lists the chunks. A longer one replaces it before the first ref
 	// into a new chunk is published.
@@ -51,11 +55,12 @@ type arena struct {
 	sizeBytes atomic.Int64 // of all chunks
 
 	// The writer's lock guards the rest.
-	chunkBytes int   // bound of an ordinary chunk
-	hintBytes  int64 // what the arena is expected to reach
-	nextBytes  int   // size of the next ordinary chunk
-	current    int   // number of the chunk that is being filled
-	used       int   // bytes of it that are taken
+	memory     *offheap.Memory // nil while all chunks are small
+	chunkBytes int             // bound of an ordinary chunk
+	hintBytes  int64           // what the arena is expected to reach
+	nextBytes  int             // size of the next ordinary chunk
+	current    int             // number of the chunk that is being filled
+	used       int             // bytes of it that are taken
 }
 
 // init sizes the chunks for an arena that is expected to reach sizeHintBytes.
@@ -66,10 +71,10 @@ func (a *arena) init(sizeHintBytes int64) {
 	}
 	a.nextBytes = min(firstChunk, a.chunkBytes)
 	// A first chunk that is too small for any record: none has ref zero.
-	a.directory.Store(&[]chunk{newChunk(unitBytes)})
+	a.directory.Store(&[]chunk{a.newChunk(unitBytes)})
 }
 
-// alloc reserves n zeroed bytes for one record.
+// alloc reserves n bytes for one record, with arbitrary contents.
 //
 // A record beyond a quarter of a chunk gets a chunk of its own, so that no
 // chunk is left with more than that unused. Only position zero of such a chunk
@@ -106,7 +111,7 @@ func (a *arena) addChunk(n int) error {
 		return fmt.Errorf("%w: %d chunks", ErrFull, len(dir))
 	}
 	// append may write behind the published slice, where nobody reads yet.
-	dir = append(dir, newChunk(n))
+	dir = append(dir, a.newChunk(n))
 	a.directory.Store(&dir)
 	if a.sizeBytes.Add(int64(n)) > 2*a.hintBytes {
 		// One batch can outgrow any expectation: then the number of chunks is

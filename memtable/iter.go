@@ -2,6 +2,7 @@ package memtable
 
 import (
 	"bytes"
+	"runtime"
 	"sync"
 
 	"sievedb/internal/iter"
@@ -9,8 +10,9 @@ import (
 )
 
 // Iter walks a table's entries as they were when NewIter was called. Keys and
-// values alias the arena: they must not be changed, and stay valid for as long
-// as they are kept. It is not safe for concurrent use.
+// values alias the arena: they must not be changed, and are valid for as long as
+// the iterator is reachable, which it is before it is closed. It is not safe for
+// concurrent use.
 type Iter struct {
 	arena *arena
 	keys  cursor
@@ -157,16 +159,23 @@ func (it *Iter) Valid() bool { return it.cur != 0 }
 
 // Key implements iter.Iterator.
 func (it *Iter) Key() keys.InternalKey {
-	return keys.InternalKey{UserKey: it.arena.record(it.first).key(), Trailer: it.arena.record(it.cur).trailer()}
+	k := keys.InternalKey{UserKey: it.arena.record(it.first).key(), Trailer: it.arena.record(it.cur).trailer()}
+	runtime.KeepAlive(it)
+	return k
 }
 
 // Value implements iter.Iterator.
-func (it *Iter) Value() []byte { return it.arena.record(it.cur).value() }
+func (it *Iter) Value() []byte {
+	value := it.arena.record(it.cur).value()
+	runtime.KeepAlive(it)
+	return value
+}
 
 // Error implements iter.Iterator. Memory does not fail: it returns nil.
 func (it *Iter) Error() error { return nil }
 
-// Close implements iter.Iterator. An iterator that is not closed leaks nothing.
+// Close implements iter.Iterator. An iterator that is not closed leaks nothing,
+// but then its last key and value may go before their user does.
 func (it *Iter) Close() error {
 	it.cur = 0
 	return nil

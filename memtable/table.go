@@ -40,6 +40,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"unsafe"
 
@@ -189,21 +190,21 @@ func (t *Table) Prefetch(hash uint64) {
 // trailer says so. Whether a range tombstone hides it is not asked: Covering
 // tells. hash is the store's filter hash of userKey.
 //
-// The value aliases the arena: it must not be changed, and stays valid, and
-// its chunk of memory alive, for as long as it is kept. Get takes no lock and
+// The value aliases the arena: it must not be changed, and is valid for as long
+// as the caller keeps the table reachable (runtime.KeepAlive). Get takes no lock and
 // allocates nothing. Cold cache lines: one of the index; for a present key, one
 // or two of its record; and about 2·log2(v) below v versions that are too new.
 func (t *Table) Get(userKey []byte, hash uint64, snapshot keys.SeqNum) (value []byte, trailer keys.Trailer, ok bool) {
-	first := t.index.Load().find(&t.arena, hash, userKey)
-	if first == 0 {
-		return nil, 0, false
+	var r ref
+	if first := t.index.Load().find(&t.arena, hash, userKey); first != 0 {
+		r = t.arena.newestAtMost(t.arena.newest(first), keys.SeekTrailer(snapshot))
 	}
-	r := t.arena.newestAtMost(t.arena.newest(first), keys.SeekTrailer(snapshot))
-	if r == 0 {
-		return nil, 0, false
+	if r != 0 {
+		rec := t.arena.record(r)
+		value, trailer, ok = rec.value(), rec.trailer(), true
 	}
-	rec := t.arena.record(r)
-	return rec.value(), rec.trailer(), true
+	runtime.KeepAlive(t)
+	return value, trailer, ok
 }
 
 // NewestSeq returns the sequence number of the newest version of userKey, or of
@@ -248,6 +249,10 @@ func (t *Table) Freeze() {
 	t.frozen.Store(true)
 	t.view.Store(&view{order: t.order, tree: t.tree, userKeys: t.userKeys.Load()})
 }
+
+// Retire says that the table is not needed any more, except by those who are
+// reading it now. The owner of an immutable table calls it once.
+func (t *Table) Retire() { t.arena.memory.Retire() }
 
 // Empty reports whether the table holds no entry.
 func (t *Table) Empty() bool { return t.entries.Load() == 0 }

@@ -1,6 +1,8 @@
 // Package cache is a block cache that knows nothing of tables: it keeps byte
 // blocks under (identity, offset) keys, within a number of bytes that it never
-// exceeds, in memory that the garbage collector does not scan.
+// exceeds, in memory outside the garbage collector's heap (see offheap). A cache
+// needs no closing: its memory goes once neither it nor a Handle of it is
+// reachable.
 //
 // Shards divide the keys. A shard cuts its memory into equal slabs and each
 // slab into slots of one size class; a block lives in one slot. Eviction is
@@ -30,13 +32,14 @@
 //
 // Concurrency: every method of Cache is safe for concurrent use, and a hint
 // may be shared. A Handle is owned by one goroutine at a time. The package
-// starts no goroutine and has no globals, so several stores may share a Cache.
+// starts no goroutine and has no globals, and several stores may share a Cache.
 package cache
 
 import (
 	"sync/atomic"
 	"unsafe"
 
+	"sievedb/internal/offheap"
 	"sievedb/internal/prefetch"
 )
 
@@ -75,8 +78,10 @@ func New(capacityBytes int64) *Cache {
 		n *= 2
 	}
 	c := &Cache{capacityBytes: capacityBytes, shards: make([]shard, n)}
+	// The shards own the memory and not the Cache: a Handle holds on to them.
+	memory := offheap.New(&c.shards[0])
 	for i := range c.shards {
-		c.shards[i].init(i, capacityBytes/n)
+		c.shards[i].init(i, capacityBytes/n, memory)
 	}
 	return c
 }

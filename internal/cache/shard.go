@@ -3,6 +3,8 @@ package cache
 import (
 	"sync"
 	"sync/atomic"
+
+	"sievedb/internal/offheap"
 )
 
 // shard is one part of the cache with its own memory, index and lock, which is
@@ -14,6 +16,7 @@ type shard struct {
 	capBytes  int64
 	slabBytes int
 	slabs     []atomic.Pointer[slab] // by slotRef.slab(); place 0 is never used
+	buffers   *offheap.Memory        // of slabs
 	_         [64]byte
 
 	mu        sync.Mutex // guards everything below, and class and slab where they say so
@@ -32,8 +35,8 @@ type shard struct {
 	_         [64]byte
 }
 
-func (s *shard) init(number int, capBytes int64) {
-	s.number, s.capBytes = uint64(number), capBytes
+func (s *shard) init(number int, capBytes int64, buffers *offheap.Memory) {
+	s.number, s.capBytes, s.buffers = uint64(number), capBytes, buffers
 	size := min(max(capBytes/slabsPerShard, minSlabBytes), maxSlabBytes, capBytes)
 	s.slabBytes = int(size)
 	s.classes = make([]class, numClasses)

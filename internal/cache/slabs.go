@@ -124,9 +124,10 @@ func (s *shard) memory(slabBytes int) []byte {
 		switch {
 		case s.slabTotal+int64(slabBytes) <= s.capBytes:
 			s.slabTotal += int64(slabBytes)
-			return make([]byte, slabBytes)
+			return s.buffers.Alloc(slabBytes)
 		case len(s.spare) > 0:
 			s.slabTotal -= int64(len(s.spare[0]))
+			s.buffers.Free(s.spare[0]) // no slot of it is in use
 			s.spare = slices.Delete(s.spare, 0, 1)
 		case !s.giveUp():
 			return nil

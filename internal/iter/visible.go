@@ -232,6 +232,9 @@ func (v *Visible) Skipped() Skipped { return v.skipped }
 // Close closes the input and returns the first failure. It may be called more
 // than once; from then on v shows no key.
 func (v *Visible) Close() error {
+	if v.closed {
+		return v.err
+	}
 	v.leave()
 	v.shown, v.lent, v.closed = nil, nil, true // the memory of a block is not kept
 	if cap(v.value) > keepBytes {
@@ -240,6 +243,7 @@ func (v *Visible) Close() error {
 	if err := v.in.Close(); v.err == nil {
 		v.err = err
 	}
+	v.in = nil // whoever keeps v for another use must not keep a memtable with it
 	return v.err
 }
 

@@ -1,6 +1,8 @@
 package tree
 
 import (
+	"runtime"
+
 	"sievedb/explain"
 	"sievedb/internal/counters"
 	"sievedb/internal/keys"
@@ -37,7 +39,9 @@ func (s *State) Get(dst, key []byte, hash uint64, snapshot keys.SeqNum, existsOn
 			return dst, false, nil
 		}
 		if ok {
-			return decide(dst, v, tr, existsOnly)
+			value, found = decide(dst, v, tr, existsOnly)
+			runtime.KeepAlive(m) // v is its memory
+			return value, found, nil
 		}
 	}
 	l := lookup{ignoreFilters: s.IgnoreFilters, dst: dst, key: key, hash: hash, snapshot: snapshot, existsOnly: existsOnly, trace: trace}
@@ -68,14 +72,14 @@ func (s *State) Get(dst, key []byte, hash uint64, snapshot keys.SeqNum, existsOn
 	return l.value, l.found, l.err
 }
 
-func decide(dst, value []byte, tr keys.Trailer, existsOnly bool) ([]byte, bool, error) {
+func decide(dst, value []byte, tr keys.Trailer, existsOnly bool) ([]byte, bool) {
 	if tr.Kind() == keys.KindDelete {
-		return dst, false, nil
+		return dst, false
 	}
 	if !existsOnly {
 		dst = append(dst, value...)
 	}
-	return dst, true, nil
+	return dst, true
 }
 
 // maxCandidates is how many tables are asked together.
@@ -239,8 +243,8 @@ func count(line *counters.Line, f sstable.Found, consulted bool, err error) {
 
 // Recent returns the newest version of key in the memtables, published or not,
 // and its sequence number, zero if there is none; found is false for a tombstone,
-// and if a range tombstone is the newest. The value aliases the memtable. The
-// caller holds the commit lock.
+// and if a range tombstone is the newest. The value aliases the memtable: the
+// caller keeps s reachable, and holds the commit lock.
 func (s *State) Recent(key []byte, hash uint64) (value []byte, seq keys.SeqNum, found bool) {
 	for m := range s.memtables {
 		v, tr, ok := m.Get(key, hash, keys.MaxSeqNum)

@@ -1,0 +1,245 @@
+package offheap
+
+import (
+	"bytes"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"sievedb/internal/invariants"
+)
+
+// owner is what buffers belong to; inner is a part of it that readers may hold.
+type owner struct {
+	memory *Memory
+	inner  struct{ next *owner }
+}
+
+// testPool returns a pool of heap memory, with the number of buffers given back.
+func testPool() (p *pool, returned *int) {
+	returned = new(int)
+	return &pool{
+		mapRegion: func(n int) []byte { return make([]byte, n) },
+		giveBack:  func([]byte) { *returned++ },
+	}, returned
+}
+
+func newOwner(p *pool) *owner {
+	o := &owner{}
+	o.memory = newIn(p, o)
+	return o
+}
+
+// expect checks what the pool holds, in bytes, once collections have freed what is
+// unreachable.
+func expect(t *testing.T, p *pool, want Stats) {
+	t.Helper()
+	var got Stats
+	for range 1000 {
+		p.mu.Lock()
+		got = p.stats
+		p.mu.Unlock()
+		if got == want {
+			return
+		}
+		runtime.GC()
+	}
+	t.Fatalf("the pool holds %+v, want %+v", got, want)
+}
+
+func TestSizes(t *testing.T) {
+	p, _ := testPool()
+	o := newOwner(p)
+	granted := int64(0)
+	for _, c := range []struct{ n, taken int }{
+		{0, 0}, {8, 0}, {MinBytes - 1, 0}, {MinBytes, MinBytes}, {MinBytes + 1, 2 * MinBytes},
+		{MaxBytes/2 + 1, MaxBytes}, {MaxBytes, MaxBytes}, {MaxBytes + 1, 0},
+	} {
+		buf := o.memory.Alloc(c.n)
+		if granted += int64(c.taken); len(buf) != c.n || p.stats.Granted != granted {
+			t.Errorf("%d bytes: %d of them, %d granted, want %d", c.n, len(buf), p.stats.Granted, granted)
+		}
+		if c.taken > 0 && cap(buf) != c.n {
+			t.Errorf("%d bytes: capacity %d", c.n, cap(buf))
+		}
+		if uintptr(unsafe.Pointer(unsafe.SliceData(buf)))%8 != 0 {
+			t.Errorf("%d bytes: not aligned", c.n)
+		}
+	}
+	if buf := (*Memory)(nil).Alloc(MaxBytes); len(buf) != MaxBytes {
+		t.Errorf("no Memory: %d bytes", len(buf))
+	}
+	runtime.KeepAlive(o)
+}
+
+// Buffers of all classes lie apart.
+func TestBuffersLieApart(t *testing.T) {
+	p, _ := testPool()
+	o := newOwner(p)
+	var bufs [][]byte
+	for round := range 3 {
+		for class := range numClasses {
+			for range 20 {
+				bufs = append(bufs, o.memory.Alloc(int(classBytes(class))))
+			}
+		}
+		for i, buf := range bufs {
+			fill(buf, byte(i))
+		}
+		for i, buf := range bufs {
+			if bytes.Count(buf, []byte{byte(i)}) != len(buf) {
+				t.Fatalf("round %d: buffer %d was overwritten", round, i)
+			}
+			if i%2 == 0 {
+				o.memory.Free(buf)
+			}
+		}
+		for i := len(bufs) - 1; i >= 0; i-- {
+			if i%2 == 0 {
+				bufs = append(bufs[:i], bufs[i+1:]...)
+			}
+		}
+	}
+	runtime.KeepAlive(o)
+}
+
+func fill(buf []byte, b byte) { copy(buf, bytes.Repeat([]byte{b}, len(buf))) }
+
+// What is free stays resident up to a bound, is given out again last in first
+// out, and no more is mapped than was once in use at the same time.
+func TestReuse(t *testing.T) {
+	p, returned := testPool()
+	o := newOwner(p)
+	const n = 80
+	bufs := make([][]byte, n)
+	for range 3 {
+		for i := range bufs {
+			bufs[i] = o.memory.Alloc(MaxBytes)
+		}
+		expect(t, p, Stats{Mapped: n << 20, Granted: n << 20})
+		for _, buf := range bufs {
+			o.memory.Free(buf)
+			o.memory.Free(buf) // which it does not own any more
+		}
+		expect(t, p, Stats{Mapped: n << 20, Warm: maxWarmBytes})
+	}
+	if want := 3 * (n - maxWarmBytes>>20); *returned != want {
+		t.Errorf("%d buffers were given back, want %d", *returned, want)
+	}
+	last := bufs[maxWarmBytes>>20-1]
+	if next := o.memory.Alloc(MaxBytes); &next[0] != &last[0] {
+		t.Error("not the last one that was freed")
+	}
+}
+
+// Whoever holds a part of the owner holds the memory.
+func TestFreedWithItsOwner(t *testing.T) {
+	p, _ := testPool()
+	o := newOwner(p)
+	buf := o.memory.Alloc(MaxBytes)
+	fill(buf, 'x')
+	inner := &o.inner
+	inner.next = o // a cycle holds nothing
+	o = nil
+	for range 3 {
+		runtime.GC()
+	}
+	expect(t, p, Stats{Mapped: regionBytes, Granted: MaxBytes})
+	if bytes.Count(buf, []byte("x")) != len(buf) {
+		t.Error("the buffer changed")
+	}
+	runtime.KeepAlive(inner)
+	expect(t, p, Stats{Mapped: regionBytes, Warm: MaxBytes})
+	if invariants.Enabled && bytes.Count(buf, []byte{0xdb}) != len(buf) {
+		t.Error("a freed buffer looks as if it were not")
+	}
+}
+
+func TestRetired(t *testing.T) {
+	(*Memory)(nil).Retire()
+	p, _ := testPool()
+	o := newOwner(p)
+	o.memory.Alloc(MaxBytes)
+	o.memory.Retire()
+	o.memory.Retire()
+	expect(t, p, Stats{Mapped: regionBytes, Granted: MaxBytes, Retired: MaxBytes})
+	runtime.KeepAlive(o)
+	expect(t, p, Stats{Mapped: regionBytes, Warm: MaxBytes})
+}
+
+func TestNothingToMap(t *testing.T) {
+	p, _ := testPool()
+	p.mapRegion = func(int) []byte { return nil }
+	o := newOwner(p)
+	buf := o.memory.Alloc(MaxBytes)
+	if len(buf) != MaxBytes {
+		t.Fatalf("%d bytes", len(buf))
+	}
+	o.memory.Free(buf)
+	o.memory.Retire()
+	runtime.KeepAlive(o)
+	expect(t, p, Stats{})
+}
+
+// A slice that outlives its buffer reads something, whatever became of that.
+func TestStaleSliceDoesNotFault(t *testing.T) {
+	p := &pool{mapRegion: mapRegion, giveBack: giveBack}
+	o := newOwner(p)
+	const n = maxWarmBytes>>20 + 8
+	bufs := make([][]byte, n)
+	for i := range bufs {
+		bufs[i] = o.memory.Alloc(MaxBytes)
+		fill(bufs[i], 'x')
+	}
+	granted := p.stats.Granted
+	o = nil
+	expect(t, p, Stats{Mapped: p.stats.Mapped, Warm: min(granted, maxWarmBytes)})
+	if granted == 0 {
+		t.Skip("all memory is the heap's")
+	}
+	const want = n - maxWarmBytes>>20
+	for range 1000 { // they go after they are counted
+		gone := 0
+		for _, buf := range bufs {
+			if buf[0] == 0 && bytes.Count(buf, []byte{0}) == len(buf) {
+				gone++
+			}
+		}
+		if gone == want {
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Errorf("not the pages of %d buffers are gone", want)
+}
+
+func TestDue(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		name                                    string
+		granted, survived, retired, fresh, live int64
+		want                                    bool
+	}{
+		{"nothing", 0, 0, 0, 0, 0, false},
+		{"little retired", 64 * mib, 64 * mib, 15 * mib, 15 * mib, 0, false},
+		{"much retired", 64 * mib, 64 * mib, 16 * mib, 16 * mib, 0, true},
+		{"as much as before, still held", 64 * mib, 64 * mib, 32 * mib, 0, 0, false},
+		{"freed meanwhile", 64 * mib, 64 * mib, 8 * mib, 32 * mib, 0, false},
+		{"a large heap", 512 * mib, 512 * mib, 64 * mib, 64 * mib, 129 * mib, false},
+		{"its half", 512 * mib, 512 * mib, 64 * mib, 64 * mib, 128 * mib, true},
+		{"little growth", 127 * mib, 0, 0, 0, 0, false},
+		{"growth", 128 * mib, 0, 0, 0, 0, true},
+		{"growth beside much", 399 * mib, 200 * mib, 0, 0, 0, false},
+		{"doubled", 400 * mib, 200 * mib, 0, 0, 0, true},
+		{"growth beside a large heap", 400 * mib, 200 * mib, 0, 0, 401 * mib, false},
+	} {
+		p, _ := testPool()
+		p.stats.Granted, p.stats.Retired, p.fresh, p.survived = c.granted, c.retired, c.fresh, c.survived
+		if got := p.due(c.live); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+		if c.want && p.due(c.live) {
+			t.Errorf("%s: due again at once", c.name)
+		}
+	}
+}

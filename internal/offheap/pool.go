@@ -1,0 +1,176 @@
+package offheap
+
+import (
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"unsafe"
+
+	"sievedb/internal/invariants"
+)
+
+const (
+	// regionBytes is what is asked of the operating system at a time.
+	regionBytes = 16 << 20
+	// maxWarmBytes bounds the memory that is free and still resident: one
+	// memtable of the larger sort, so that the next one need not touch new pages.
+	maxWarmBytes = 64 << 20
+	// minRetired and minGrown are the garbage, known and possible, that is not
+	// worth a run of the collector.
+	minRetired = 16 << 20
+	minGrown   = 128 << 20
+)
+
+// Stats is what the pool of the process holds, in bytes.
+type Stats struct {
+	Mapped  int64 // address space taken
+	Granted int64 // in buffers
+	Retired int64 // of Granted: those whose owners were retired
+	Warm    int64 // free and resident
+}
+
+// pool is the free buffers of the process, by class.
+type pool struct {
+	mapRegion func(n int) []byte // returns nil if there is none
+	giveBack  func(b []byte)     // lets the system have the pages of b until they are touched again
+
+	mu sync.Mutex
+	// Guarded by mu:
+	stats Stats
+	warm  [numClasses][]*byte // free and resident, the last used last
+	cold  [numClasses][]*byte // free, without pages
+	rest  []byte              // of the newest region: never given out
+	// fresh is what was retired since the collector was last asked to run, and survived
+	// how little was granted since.
+	fresh, survived int64
+}
+
+var shared = pool{mapRegion: mapRegion, giveBack: giveBack}
+
+// Metrics returns what the process holds now.
+func Metrics() Stats {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	return shared.stats
+}
+
+// take returns a whole buffer of a class, or nil.
+func (p *pool) take(class int) []byte {
+	n := classBytes(class)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var first *byte
+	switch {
+	case len(p.warm[class]) > 0:
+		first = pop(&p.warm[class])
+		p.stats.Warm -= n
+	case len(p.cold[class]) > 0:
+		first = pop(&p.cold[class])
+	default:
+		if first = p.carve(int(n)); first == nil {
+			return nil
+		}
+	}
+	p.stats.Granted += n
+	return unsafe.Slice(first, n)
+}
+
+func pop(list *[]*byte) *byte {
+	last := len(*list) - 1
+	b := (*list)[last]
+	*list = (*list)[:last]
+	return b
+}
+
+// carve returns n bytes that were never given out. It leaves the rest of a region in which
+// they do not fit, less than MaxBytes, for good.
+func (p *pool) carve(n int) *byte {
+	if len(p.rest) < n {
+		region := p.mapRegion(regionBytes)
+		if region == nil {
+			return nil
+		}
+		p.rest = region
+		p.stats.Mapped += int64(len(region))
+	}
+	b := p.rest[:n]
+	p.rest = p.rest[n:]
+	return unsafe.SliceData(b)
+}
+
+// give takes buffers back, of which retired bytes were retired.
+func (p *pool) give(buffers map[*byte]int, retired int64) {
+	var excess []*byte
+	p.mu.Lock()
+	for first, class := range buffers {
+		n := classBytes(class)
+		if invariants.Enabled {
+			poison(unsafe.Slice(first, n))
+		}
+		p.stats.Granted -= n
+		if p.stats.Warm+n > maxWarmBytes {
+			excess = append(excess, first)
+			continue
+		}
+		p.stats.Warm += n
+		p.warm[class] = append(p.warm[class], first)
+	}
+	p.stats.Retired -= retired
+	p.survived = min(p.survived, p.stats.Granted)
+	p.mu.Unlock()
+
+	for _, first := range excess { // without the lock: it may take a while
+		p.giveBack(unsafe.Slice(first, classBytes(buffers[first])))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, first := range excess {
+		p.cold[buffers[first]] = append(p.cold[buffers[first]], first)
+	}
+}
+
+// poison makes a read of freed memory show.
+func poison(b []byte) {
+	b[0] = 0xdb
+	for n := 1; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
+	}
+}
+
+func (p *pool) retire(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.Retired += n
+	p.fresh += n
+}
+
+// Collect runs the garbage collector if much memory may wait for it here, beside
+// half of what is live on its own heap. Were the buffers part of the heap, it would
+// by default run by itself at twice that share: so it costs a process with a large
+// heap little, and one with a small heap little, too. Collect waits for it, so call it in
+// the background.
+func Collect() {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	var live int64
+	if sample[0].Value.Kind() == metrics.KindUint64 {
+		live = int64(sample[0].Value.Uint64())
+	}
+	if shared.due(live) {
+		runtime.GC()
+	}
+}
+
+// due reports whether the collector should run beside a heap of liveBytes, and
+// takes it that it will. What was retired counts in full. Owners may also be dropped without a
+// word, so growth counts, if it has doubled what is known to be in use.
+func (p *pool) due(liveBytes int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	retired, grown := min(p.fresh, p.stats.Retired), p.stats.Granted-p.survived
+	if retired < max(minRetired, liveBytes/2) && grown < max(minGrown, liveBytes/2, p.survived) {
+		return false
+	}
+	p.fresh, p.survived = 0, p.stats.Granted
+	return true
+}
