@@ -9,6 +9,7 @@ import (
 	"sievedb/internal/keys"
 	"sievedb/internal/offheap"
 	"sievedb/internal/tree"
+	"sievedb/memtable"
 )
 
 // startWorkers starts everything that runs in the background: one writer of
@@ -108,12 +109,13 @@ func asked(retry <-chan struct{}) bool {
 type trash struct {
 	mu sync.Mutex
 	// Guarded by mu:
-	states   []*tree.State // replaced; the current state's predecessors
-	names    []string      // of files to be removed
-	removing []string      // those that are being removed
-	kept     uint64        // files that could not be removed
-	busy     bool
-	holds    int // compactions that are about to make files obsolete
+	states    []*tree.State     // replaced; the current state's predecessors
+	memtables []*memtable.Table // flushed, and in no states but those that are here or were
+	names     []string          // of files to be removed
+	removing  []string          // those that are being removed
+	kept      uint64            // files that could not be removed
+	busy      bool
+	holds     int // compactions that are about to make files obsolete
 
 	wake chan struct{} // holds a token when there is work
 }
@@ -127,6 +129,14 @@ func (t *trash) add(states []*tree.State, names ...string) {
 	case t.wake <- struct{}{}:
 	default:
 	}
+}
+
+// retire adds a memtable that was flushed, after the states that hold it.
+func (t *trash) retire(m *memtable.Table) {
+	t.mu.Lock()
+	t.memtables = append(t.memtables, m)
+	t.mu.Unlock()
+	t.add(nil) // only wakes
 }
 
 func (db *DB) obsoleteTable(num keys.FileNum) { db.trash.add(nil, tableName(num)) }
@@ -150,20 +160,23 @@ func (db *DB) emptyTrash() {
 	t := &db.trash
 	for {
 		t.mu.Lock()
-		states, names := t.states, t.names
-		t.states, t.names, t.removing = nil, nil, names
-		t.busy = states != nil || names != nil
+		states, memtables, names := t.states, t.memtables, t.names
+		t.states, t.memtables, t.names, t.removing = nil, nil, nil, names
+		t.busy = states != nil || memtables != nil || names != nil
 		busy := t.busy
 		t.mu.Unlock()
 		if !busy {
 			db.mu.Lock()
 			db.cond.Broadcast()
 			db.mu.Unlock()
-			offheap.Collect() // the memtables of the states, among others
+			offheap.Collect() // the memtables
 			return
 		}
 		for _, s := range states {
 			db.note(s.Release())
+		}
+		for _, m := range memtables {
+			m.Retire()
 		}
 		for _, name := range names {
 			db.remove(name)
@@ -201,7 +214,7 @@ func (t *trash) hold(n int) {
 func (t *trash) empty() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.holds == 0 && !t.busy && t.states == nil && t.names == nil
+	return t.holds == 0 && !t.busy && t.states == nil && t.memtables == nil && t.names == nil
 }
 
 // pending returns the names of files that are about to be removed.

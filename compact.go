@@ -119,11 +119,12 @@ func (db *DB) pick(l0Only bool) (*job, bool) {
 	if !ok {
 		plan, ok = compaction.Pick(s.Version, in)
 	}
-	if !ok || !s.Acquire() {
+	if !ok {
 		return nil, false
 	}
 	db.running = append(db.running, plan.Reservation)
-	return &job{Plan: plan, state: s, readers: db.readers(), info: compactionInfo(&plan), retry: db.retry}, true
+	tables := s.WithMemtables(nil, nil) // which may be flushed and freed long before the job is done
+	return &job{Plan: plan, state: tables, readers: db.readers(), info: compactionInfo(&plan), retry: db.retry}, true
 }
 
 // compacting reports whether a compaction runs, or one is there to be run, other

@@ -46,7 +46,7 @@ func (db *DB) flushMemtables() {
 			db.immutables = slices.Delete(db.immutables, 0, 1)
 			db.flushed = oldest.LargestSeq()
 			db.swapMemtables()
-			oldest.Retire()
+			db.trash.retire(oldest.Table)
 		case !asked(retry):
 			db.stats.flushError = err
 			db.stats.flushFailures++

@@ -3,7 +3,11 @@ package memtable
 import (
 	"bytes"
 	"math/bits"
+	"runtime"
 	"sync/atomic"
+	"unsafe"
+
+	"sievedb/internal/offheap"
 )
 
 // index is an open-addressing hash table from user keys to their first
@@ -13,8 +17,9 @@ import (
 // The hash's upper bits are also the slot's home position, which makes growing
 // a sequential pass that reads no record.
 type index struct {
-	slots []atomic.Uint64
-	shift uint // of the 32-bit hash, to get the home position
+	slots  []atomic.Uint64
+	shift  uint            // of the 32-bit hash, to get the home position
+	memory *offheap.Memory // of slots, freed when the index is unreachable; nil for a small one
 }
 
 const (
@@ -28,13 +33,20 @@ const (
 
 // newIndex returns an empty index. Requires: slots is a power of two.
 func newIndex(slots int) *index {
-	return &index{
-		slots: make([]atomic.Uint64, slots),
-		shift: uint(32 - bits.TrailingZeros(uint(slots))),
+	x := &index{shift: uint(32 - bits.TrailingZeros(uint(slots)))}
+	if 8*slots < offheap.MinBytes {
+		x.slots = make([]atomic.Uint64, slots)
+		return x
 	}
+	x.memory = offheap.New(x)
+	bytes := x.memory.Alloc(8 * slots)
+	clear(bytes)
+	x.slots = unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(bytes))), slots)
+	return x
 }
 
-// grown returns a copy of twice the size. Readers of the old one go on.
+// grown returns a copy of twice the size. Readers of the old one, which is
+// retired, go on.
 func (x *index) grown() *index {
 	g := newIndex(2 * len(x.slots))
 	for i := range x.slots {
@@ -42,6 +54,7 @@ func (x *index) grown() *index {
 			g.put(s)
 		}
 	}
+	x.memory.Retire()
 	return g
 }
 
@@ -61,6 +74,7 @@ func (x *index) find(a *arena, hash uint64, userKey []byte) ref {
 	for i := tag >> x.shift; ; i = (i + 1) & uint32(len(x.slots)-1) {
 		s := x.slots[i].Load()
 		if s == 0 || uint32(s>>32) == tag && bytes.Equal(a.record(ref(s)).key(), userKey) {
+			runtime.KeepAlive(x)
 			return ref(s)
 		}
 	}

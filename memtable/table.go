@@ -252,7 +252,10 @@ func (t *Table) Freeze() {
 
 // Retire says that the table is not needed any more, except by those who are
 // reading it now. The owner of an immutable table calls it once.
-func (t *Table) Retire() { t.arena.memory.Retire() }
+func (t *Table) Retire() {
+	t.arena.memory.Retire()
+	t.index.Load().memory.Retire()
+}
 
 // Empty reports whether the table holds no entry.
 func (t *Table) Empty() bool { return t.entries.Load() == 0 }

@@ -37,9 +37,9 @@ import (
 // one comes from the Go heap.
 const (
 	MinBytes = 64 << 10
-	MaxBytes = 1 << 20
+	MaxBytes = 16 << 20
 
-	numClasses = 5
+	numClasses = 9
 )
 
 // Memory is the buffers of one owner. A nil Memory gives out heap memory only.

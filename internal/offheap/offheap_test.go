@@ -9,6 +9,8 @@ import (
 	"sievedb/internal/invariants"
 )
 
+const mib = 1 << 20
+
 // owner is what buffers belong to; inner is a part of it that readers may hold.
 type owner struct {
 	memory *Memory
@@ -66,7 +68,7 @@ func TestSizes(t *testing.T) {
 			t.Errorf("%d bytes: not aligned", c.n)
 		}
 	}
-	if buf := (*Memory)(nil).Alloc(MaxBytes); len(buf) != MaxBytes {
+	if buf := (*Memory)(nil).Alloc(mib); len(buf) != mib {
 		t.Errorf("no Memory: %d bytes", len(buf))
 	}
 	runtime.KeepAlive(o)
@@ -79,7 +81,7 @@ func TestBuffersLieApart(t *testing.T) {
 	var bufs [][]byte
 	for round := range 3 {
 		for class := range numClasses {
-			for range 20 {
+			for range 20 >> class {
 				bufs = append(bufs, o.memory.Alloc(int(classBytes(class))))
 			}
 		}
@@ -114,20 +116,20 @@ func TestReuse(t *testing.T) {
 	bufs := make([][]byte, n)
 	for range 3 {
 		for i := range bufs {
-			bufs[i] = o.memory.Alloc(MaxBytes)
+			bufs[i] = o.memory.Alloc(mib)
 		}
-		expect(t, p, Stats{Mapped: n << 20, Granted: n << 20})
+		expect(t, p, Stats{Mapped: n * mib, Granted: n * mib})
 		for _, buf := range bufs {
 			o.memory.Free(buf)
 			o.memory.Free(buf) // which it does not own any more
 		}
-		expect(t, p, Stats{Mapped: n << 20, Warm: maxWarmBytes})
+		expect(t, p, Stats{Mapped: n * mib, Warm: maxWarmBytes})
 	}
-	if want := 3 * (n - maxWarmBytes>>20); *returned != want {
+	if want := 3 * (n - maxWarmBytes/mib); *returned != want {
 		t.Errorf("%d buffers were given back, want %d", *returned, want)
 	}
-	last := bufs[maxWarmBytes>>20-1]
-	if next := o.memory.Alloc(MaxBytes); &next[0] != &last[0] {
+	last := bufs[maxWarmBytes/mib-1]
+	if next := o.memory.Alloc(mib); &next[0] != &last[0] {
 		t.Error("not the last one that was freed")
 	}
 }
@@ -136,7 +138,7 @@ func TestReuse(t *testing.T) {
 func TestFreedWithItsOwner(t *testing.T) {
 	p, _ := testPool()
 	o := newOwner(p)
-	buf := o.memory.Alloc(MaxBytes)
+	buf := o.memory.Alloc(mib)
 	fill(buf, 'x')
 	inner := &o.inner
 	inner.next = o // a cycle holds nothing
@@ -144,12 +146,12 @@ func TestFreedWithItsOwner(t *testing.T) {
 	for range 3 {
 		runtime.GC()
 	}
-	expect(t, p, Stats{Mapped: regionBytes, Granted: MaxBytes})
+	expect(t, p, Stats{Mapped: regionBytes, Granted: mib})
 	if bytes.Count(buf, []byte("x")) != len(buf) {
 		t.Error("the buffer changed")
 	}
 	runtime.KeepAlive(inner)
-	expect(t, p, Stats{Mapped: regionBytes, Warm: MaxBytes})
+	expect(t, p, Stats{Mapped: regionBytes, Warm: mib})
 	if invariants.Enabled && bytes.Count(buf, []byte{0xdb}) != len(buf) {
 		t.Error("a freed buffer looks as if it were not")
 	}
@@ -159,20 +161,20 @@ func TestRetired(t *testing.T) {
 	(*Memory)(nil).Retire()
 	p, _ := testPool()
 	o := newOwner(p)
-	o.memory.Alloc(MaxBytes)
+	o.memory.Alloc(mib)
 	o.memory.Retire()
 	o.memory.Retire()
-	expect(t, p, Stats{Mapped: regionBytes, Granted: MaxBytes, Retired: MaxBytes})
+	expect(t, p, Stats{Mapped: regionBytes, Granted: mib, Retired: mib})
 	runtime.KeepAlive(o)
-	expect(t, p, Stats{Mapped: regionBytes, Warm: MaxBytes})
+	expect(t, p, Stats{Mapped: regionBytes, Warm: mib})
 }
 
 func TestNothingToMap(t *testing.T) {
 	p, _ := testPool()
 	p.mapRegion = func(int) []byte { return nil }
 	o := newOwner(p)
-	buf := o.memory.Alloc(MaxBytes)
-	if len(buf) != MaxBytes {
+	buf := o.memory.Alloc(mib)
+	if len(buf) != mib {
 		t.Fatalf("%d bytes", len(buf))
 	}
 	o.memory.Free(buf)
@@ -185,10 +187,10 @@ func TestNothingToMap(t *testing.T) {
 func TestStaleSliceDoesNotFault(t *testing.T) {
 	p := &pool{mapRegion: mapRegion, giveBack: giveBack}
 	o := newOwner(p)
-	const n = maxWarmBytes>>20 + 8
+	const n = maxWarmBytes/mib + 8
 	bufs := make([][]byte, n)
 	for i := range bufs {
-		bufs[i] = o.memory.Alloc(MaxBytes)
+		bufs[i] = o.memory.Alloc(mib)
 		fill(bufs[i], 'x')
 	}
 	granted := p.stats.Granted
@@ -197,7 +199,7 @@ func TestStaleSliceDoesNotFault(t *testing.T) {
 	if granted == 0 {
 		t.Skip("all memory is the heap's")
 	}
-	const want = n - maxWarmBytes>>20
+	const want = n - maxWarmBytes/mib
 	for range 1000 { // they go after they are counted
 		gone := 0
 		for _, buf := range bufs {
@@ -214,7 +216,7 @@ func TestStaleSliceDoesNotFault(t *testing.T) {
 }
 
 func TestDue(t *testing.T) {
-	const mib = 1 << 20
+
 	for _, c := range []struct {
 		name                                    string
 		granted, survived, retired, fresh, live int64

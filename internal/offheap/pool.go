@@ -11,7 +11,7 @@ import (
 
 const (
 	// regionBytes is what is asked of the operating system at a time.
-	regionBytes = 16 << 20
+	regionBytes = MaxBytes
 	// maxWarmBytes bounds the memory that is free and still resident: one
 	// memtable of the larger sort, so that the next one need not touch new pages.
 	maxWarmBytes = 64 << 20
@@ -67,7 +67,7 @@ func (p *pool) take(class int) []byte {
 	case len(p.cold[class]) > 0:
 		first = pop(&p.cold[class])
 	default:
-		if first = p.carve(int(n)); first == nil {
+		if first = p.carve(n); first == nil {
 			return nil
 		}
 	}
@@ -82,13 +82,18 @@ func pop(list *[]*byte) *byte {
 	return b
 }
 
-// carve returns n bytes that were never given out. It leaves the rest of a region in which
-// they do not fit, less than MaxBytes, for good.
-func (p *pool) carve(n int) *byte {
-	if len(p.rest) < n {
+// carve returns n bytes that were never given out. What is left of a region in which
+// they do not fit goes to smaller classes.
+func (p *pool) carve(n int64) *byte {
+	if int64(len(p.rest)) < n {
 		region := p.mapRegion(regionBytes)
 		if region == nil {
 			return nil
+		}
+		for class := numClasses - 1; len(p.rest) > 0; class-- {
+			for size := classBytes(class); int64(len(p.rest)) >= size; p.rest = p.rest[size:] {
+				p.cold[class] = append(p.cold[class], unsafe.SliceData(p.rest))
+			}
 		}
 		p.rest = region
 		p.stats.Mapped += int64(len(region))
