@@ -250,7 +250,7 @@ func (db *DB) rotate() error {
 		return err // if only for want of room, the log goes on as it was
 	}
 	db.mutable.Freeze()
-	next := buffer{memtable.New(memtable.Options{SizeHintBytes: db.o.MemtableBytes}), num}
+	next := buffer{memtable.New(memtable.Options{SizeHintBytes: db.o.MemtableBytes, KeysHint: db.mutable.UserKeys()}), num}
 
 	db.mu.Lock()
 	defer db.mu.Unlock()

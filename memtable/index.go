@@ -23,6 +23,7 @@ type index struct {
 }
 
 const (
+	slotBytes     = 8
 	minIndexSlots = 64
 
 	// maxLoadEighths is the share of slots at which an index grows: an absent
@@ -31,15 +32,18 @@ const (
 	maxLoadEighths = 5
 )
 
+// overloaded reports whether so many slots are too few for userKeys.
+func overloaded(userKeys, slots int64) bool { return userKeys > slots/8*maxLoadEighths }
+
 // newIndex returns an empty index. Requires: slots is a power of two.
 func newIndex(slots int) *index {
 	x := &index{shift: uint(32 - bits.TrailingZeros(uint(slots)))}
-	if 8*slots < offheap.MinBytes {
+	if slotBytes*slots < offheap.MinBytes {
 		x.slots = make([]atomic.Uint64, slots)
 		return x
 	}
 	x.memory = offheap.New(x)
-	bytes := x.memory.Alloc(8 * slots)
+	bytes := x.memory.Alloc(slotBytes * slots)
 	clear(bytes)
 	x.slots = unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(bytes))), slots)
 	return x

@@ -61,6 +61,10 @@ type Options struct {
 	// SizeHintBytes is the size at which the owner means to flush: the arena's
 	// chunks stay below an eighth of it. Zero means chunks of up to 1 MiB.
 	SizeHintBytes int64
+	// KeysHint is how many user keys are to be expected: those of the memtable
+	// before, say. The index then need not grow, copying itself, to hold them;
+	// it takes an eighth of SizeHintBytes for that at most.
+	KeysHint int64
 }
 
 // Table is one memtable. Make it with New.
@@ -91,7 +95,11 @@ type Table struct {
 func New(o Options) *Table {
 	t := &Table{}
 	t.arena.init(o.SizeHintBytes)
-	t.index.Store(newIndex(minIndexSlots))
+	slots := int64(minIndexSlots)
+	for overloaded(o.KeysHint, slots) && 2*slots*slotBytes <= o.SizeHintBytes/8 {
+		slots *= 2
+	}
+	t.index.Store(newIndex(int(slots)))
 	t.order = &order{arena: &t.arena, pivots: &t.pivots}
 	t.tree = t.order.newTree()
 	// A tree that stays empty: iterators over an empty table need no clone.
@@ -169,7 +177,7 @@ func (t *Table) addKey(userKey []byte, hash uint64, trailer keys.Trailer, value 
 	n := t.userKeys.Load() + 1
 	t.order, t.tree = t.order.rekey(t.tree)
 	x := t.index.Load()
-	if n > int64(len(x.slots))/8*maxLoadEighths {
+	if overloaded(n, int64(len(x.slots))) {
 		x = x.grown()
 		t.index.Store(x)
 	}
@@ -279,7 +287,7 @@ func (t *Table) LargestSeq() keys.SeqNum { return keys.SeqNum(t.largest.Load()) 
 // tombstones exactly, the tree by treeBytesPerKey, without the copies of nodes
 // that views cause.
 func (t *Table) SizeBytes() int64 {
-	size := t.arena.sizeBytes.Load() + int64(len(t.index.Load().slots))*8 + t.userKeys.Load()*treeBytesPerKey
+	size := t.arena.sizeBytes.Load() + int64(len(t.index.Load().slots))*slotBytes + t.userKeys.Load()*treeBytesPerKey
 	if log := t.rangeDeletes.Load(); log != nil {
 		size += int64(log.SizeBytes())
 	}
