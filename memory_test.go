@@ -1,0 +1,159 @@
+package sievedb
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"sievedb/internal/offheap"
+	"sievedb/vfs"
+)
+
+// reclaim collects until nothing is left outside the heap.
+func reclaim(t *testing.T) {
+	t.Helper()
+	for range 1000 {
+		if offheap.Metrics().Granted == 0 {
+			return
+		}
+		runtime.GC()
+	}
+	t.Fatalf("%+v that nobody can reach", offheap.Metrics())
+}
+
+// Flushed memtables do not pile up for want of a collection: where the heap's own
+// growth never has the collector run, the store does.
+func TestMemtablesDoNotPileUp(t *testing.T) {
+	reclaim(t)
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	const memtable, total = 4 << 20, 96 << 20
+	o := Options{MemtableBytes: memtable, CacheBytes: 1 << 20, Durability: SyncNever, Compression: NoCompression}
+	db := mustOpen(t, vfs.OS(), filepath.Join(t.TempDir(), "store"), o)
+	key, value := make([]byte, 8), make([]byte, 2<<10)
+	for i := range uint64(total / len(value)) {
+		binary.BigEndian.PutUint64(key, i)
+		must(t, db.Put(key, value))
+	}
+	compactAll(t, db)
+	held := offheap.Metrics()
+	must(t, db.Close())
+	t.Logf("%+v", held)
+	if held.Mapped > total/2 {
+		t.Errorf("%d bytes outside the heap for %d written through memtables of %d", held.Mapped, total, memtable)
+	}
+	db = nil
+	reclaim(t)
+}
+
+// Lookups and scans, which take no reference to a memtable, see its entries as
+// they are while memtables are flushed, freed, and their memory is used again.
+func TestReadersBesideFreedMemtables(t *testing.T) {
+	o := Options{MemtableBytes: 1 << 20, CacheBytes: 1 << 20, Durability: SyncNever}
+	db := mustOpen(t, vfs.OS(), filepath.Join(t.TempDir(), "store"), o)
+	const keys, rounds = 4096, 6
+	key := func(dst []byte, i uint64) []byte { return fmt.Appendf(dst[:0], "key %08d", i) }
+	value := func(dst []byte, i uint64) []byte { // 1 KiB that says whose it is
+		dst = dst[:0]
+		for len(dst) < 1<<10 {
+			dst = binary.LittleEndian.AppendUint64(dst, i*0x9e3779b97f4a7c15)
+		}
+		return dst
+	}
+	var done atomic.Bool
+	var wg sync.WaitGroup
+	stop := func() {
+		done.Store(true)
+		wg.Wait()
+	}
+	defer stop()
+	seed := newSeed(t)
+	for r := range uint64(2) {
+		wg.Go(func() {
+			rng := newRand(seed + r)
+			var k, want, got []byte
+			for !done.Load() {
+				i := rng.Uint64N(keys)
+				k, want = key(k, i), value(want, i)
+				var err error
+				if got, err = db.GetTo(got[:0], k); err == nil && !bytes.Equal(got, want) {
+					t.Errorf("%s is %.32q", k, got)
+					return
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for !done.Load() {
+			runtime.GC()
+		}
+	})
+	// Iterators come to the end of what they see two memtables later.
+	type scan struct {
+		*Iterator
+		keys uint64
+	}
+	var scans []scan
+	var k, v []byte
+	for n := range uint64(keys * (1 + rounds)) {
+		i := n % keys
+		if i%512 == 0 {
+			scans = append(scans, scan{db.All(), min(n, keys)})
+			if len(scans) > 4 {
+				at := uint64(0)
+				for ok := scans[0].First(); ok; ok = scans[0].Next() {
+					if k, v = key(k, at), value(v, at); !bytes.Equal(scans[0].Key(), k) || !bytes.Equal(scans[0].Value(), v) {
+						t.Fatalf("after %d writes: %q is %.32q, want %q", n, scans[0].Key(), scans[0].Value(), k)
+					}
+					at++
+				}
+				if must(t, scans[0].Close()); at != scans[0].keys {
+					t.Fatalf("after %d writes: a scan found %d keys, want %d", n, at, scans[0].keys)
+				}
+				scans = scans[1:]
+			}
+		}
+		k, v = key(k, i), value(v, i)
+		must(t, db.Put(k, v))
+	}
+	stop()
+	for _, s := range scans {
+		must(t, s.Close())
+	}
+	must(t, db.Close())
+}
+
+// What an iterator showed may be read after everything is closed and freed: it is
+// other bytes then, and no fault.
+func TestStaleSlicesDoNotFault(t *testing.T) {
+	o := Options{MemtableBytes: 4 << 20, CacheBytes: 4 << 20}
+	db := mustOpen(t, vfs.NewMem(), "/store", o)
+	fill(t, db, nil, 2000, 0)
+	flushAll(t, db)
+	fill(t, db, nil, 2000, 1)
+	var stale [][]byte
+	for _, leak := range []bool{false, true} {
+		it := db.All()
+		for ok := it.First(); ok; ok = it.Next() {
+			stale = append(stale, it.Key(), it.Value())
+		}
+		if !leak {
+			must(t, it.Close())
+		}
+	}
+	_ = db.Close() // which may complain of the iterator
+	db = nil
+	reclaim(t)
+	sum := 0
+	for _, s := range stale {
+		for _, b := range s {
+			sum += int(b)
+		}
+	}
+	t.Logf("%d slices that add up to %d", len(stale), sum)
+}
