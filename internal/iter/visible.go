@@ -243,7 +243,7 @@ func (v *Visible) Close() error {
 	if err := v.in.Close(); v.err == nil {
 		v.err = err
 	}
-	v.in = nil // whoever keeps v for another use must not keep a memtable with it
+	v.in, v.lender = nil, nil // whoever keeps v for another use must not keep a memtable with it
 	return v.err
 }
 
