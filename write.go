@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"sievedb/filter"
 	"sievedb/internal/batch"
 	"sievedb/internal/commit"
 	"sievedb/internal/keys"
@@ -102,8 +103,7 @@ func (db *DB) Put(key, value []byte) error {
 	if err := checkValue(value); err != nil {
 		return err
 	}
-	b := scratch.Get().(*batch.Batch)
-	b.Reset()
+	b := db.single(key)
 	b.Put(key, value)
 	return db.applyScratch(b)
 }
@@ -114,8 +114,7 @@ func (db *DB) Delete(key []byte) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
-	b := scratch.Get().(*batch.Batch)
-	b.Reset()
+	b := db.single(key)
 	b.Delete(key)
 	return db.applyScratch(b)
 }
@@ -125,6 +124,16 @@ const maxScratchBytes = 1 << 20
 
 // scratch holds batches of single writes.
 var scratch = sync.Pool{New: func() any { return new(batch.Batch) }}
+
+// single returns an empty batch for one write of key, to be given to
+// applyScratch. Where the memtable will look for key is in no cache: it comes
+// closer while the value is copied and logged.
+func (db *DB) single(key []byte) *batch.Batch {
+	db.state.Load().Mutable.Prefetch(filter.Hash(key))
+	b := scratch.Get().(*batch.Batch)
+	b.Reset()
+	return b
+}
 
 func (db *DB) applyScratch(b *batch.Batch) error {
 	start := db.latencies.clock()

@@ -124,14 +124,12 @@ func (p *Pipeline) apply(b *batch.Batch, willSync bool, holds func() error) (pos
 	if keys.SeqNum(n) > keys.MaxSeqNum-p.last {
 		return 0, fmt.Errorf("sequence numbers are used up at %d", p.last)
 	}
-	a := applier{mem: mem, ops: batch.Ops(b.Ops(), p.last+1, n)}
-	a.readAhead() // the log takes long enough for memory to come
 	p.head = batch.AppendHeader(p.head[:0], p.last+1, n)
 	pos, err = p.log.Append(p.head, b.Ops(), willSync)
 	if err != nil {
 		return 0, err
 	}
-	if err := a.apply(); err != nil {
+	if err := Apply(mem, batch.Ops(b.Ops(), p.last+1, n)); err != nil {
 		p.failed = fmt.Errorf("%w: %w", ErrApply, err)
 		return 0, p.failed
 	}
