@@ -62,7 +62,7 @@ func fuzzStore(f testing.TB, crash bool) map[string][]byte {
 		}
 		must(f, file.Close())
 		if whole := len(bytes.TrimRight(b, "\x00")); len(b) > whole+1000 {
-			b = b[:whole+20] // of a segment with megabytes that were preallocated
+			b = b[:whole+20] // of a segment with the zeros that were preallocated
 		}
 		files[name] = b
 	}
