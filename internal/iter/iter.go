@@ -14,7 +14,11 @@
 // take half a result for a whole one.
 package iter
 
-import "sievedb/internal/keys"
+import (
+	"bytes"
+
+	"sievedb/internal/keys"
+)
 
 // maxTrailer sorts before every entry of the same user key, minTrailer after
 // every one, because kinds start at one.
@@ -92,4 +96,12 @@ type Lender interface {
 	// The next positioning call of the lender ends the loan, and goes on from where
 	// the leaf then is. Until then Key and Value are to be asked of the leaf.
 	Lend(bound []byte, reverse bool) Leaf
+}
+
+// Nearer returns which of two bounds of a loan, nil for none, is met first.
+func Nearer(a, b []byte, reverse bool) []byte {
+	if a == nil || b != nil && (bytes.Compare(b, a) < 0) != reverse {
+		return b
+	}
+	return a
 }

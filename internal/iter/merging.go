@@ -1,10 +1,6 @@
 package iter
 
-import (
-	"bytes"
-
-	"sievedb/internal/keys"
-)
+import "sievedb/internal/keys"
 
 // Merging walks several internal iterators, its inputs, as one sequence in the
 // order of internal keys. Equal internal keys of different inputs are all
@@ -144,9 +140,7 @@ func (m *Merging) Lend(bound []byte, reverse bool) Leaf {
 		return nil
 	}
 	if len(m.order) > 1 {
-		if next := m.slots[m.order[1]].key.UserKey; bound == nil || (bytes.Compare(next, bound) < 0) != reverse {
-			bound = next
-		}
+		bound = Nearer(bound, m.slots[m.order[1]].key.UserKey, reverse)
 	}
 	return lender.Lend(bound, reverse)
 }

@@ -59,7 +59,7 @@ type Skipping struct {
 	whole   bool    // all entries in it are hidden
 }
 
-var _ iter.Iterator = (*Skipping)(nil)
+var _ iter.Lender = (*Skipping)(nil)
 
 // NewSkipping returns the view of input that o describes. The input belongs to
 // it from now on, and Close closes it. Without Newer and Own it hides nothing,
@@ -118,6 +118,19 @@ func (s *Skipping) Key() keys.InternalKey { return s.in.Key() }
 
 // Value implements iter.Iterator.
 func (s *Skipping) Value() []byte { return s.in.Value() }
+
+// Lend implements iter.Lender: within a stretch in which nothing is hidden.
+func (s *Skipping) Lend(bound []byte, reverse bool) iter.Leaf {
+	lender, ok := s.in.(iter.Lender)
+	if !ok || s.stretch.Seq > 0 {
+		return nil
+	}
+	edge := s.stretch.End
+	if reverse {
+		edge = s.stretch.Start
+	}
+	return lender.Lend(iter.Nearer(bound, edge, reverse), reverse)
+}
 
 // Error implements iter.Iterator.
 func (s *Skipping) Error() error { return s.in.Error() }

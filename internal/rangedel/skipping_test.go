@@ -102,6 +102,8 @@ func checkRuns(t *testing.T, rnd *rand.Rand, runs, writes int) {
 	snapshot := keys.SeqNum(rnd.IntN(len(all) + 2))
 	var newer []rangedel.Source
 	var above []history
+	var inputs []iter.Iterator
+	var left []itertest.Entry
 	for i := range runs { // newest first, as reads go
 		h := write(rnd, writes, keys.SeqNum((runs-1-i)*writes+1))
 		own := h.source(t, rnd, all)
@@ -123,7 +125,61 @@ func checkRuns(t *testing.T, rnd *rand.Rand, runs, writes int) {
 		itertest.Check(t, func() iter.Iterator {
 			return rangedel.NewSkipping(itertest.NewPoisoned(itertest.NewSlice(h.points)), o)
 		}, want)
+		inputs = append(inputs, rangedel.NewSkipping(itertest.NewBlocks(itertest.NewSlice(h.points), 1+rnd.IntN(20)), o))
+		left = append(left, want...)
 		newer = append(newer, own)
+	}
+	itertest.Sort(left)
+	checkVisible(t, rnd, iter.NewMerging(inputs...), left, snapshot)
+}
+
+// checkVisible walks over what snapshot sees of entries, which input has, with the
+// help of leaves that it lends.
+func checkVisible(t *testing.T, rnd *rand.Rand, input iter.Iterator, entries []itertest.Entry, snapshot keys.SeqNum) {
+	t.Helper()
+	var want []itertest.Entry
+	var decided []byte
+	for _, e := range entries {
+		if bytes.Equal(e.Key.UserKey, decided) || !e.Key.Trailer.Visible(snapshot) {
+			continue
+		}
+		if decided = e.Key.UserKey; e.Key.Trailer.Kind() == keys.KindPut {
+			want = append(want, e)
+		}
+	}
+	v := iter.NewVisible(input, iter.VisibleOptions{Snapshot: snapshot})
+	at := -1
+	check := func(ok bool) {
+		t.Helper()
+		if on := at >= 0 && at < len(want); ok != on || v.Err() != nil {
+			t.Fatalf("at %d of %d: %t, %v", at, len(want), ok, v.Err())
+		} else if on && (!bytes.Equal(v.Key(), want[at].Key.UserKey) || !bytes.Equal(v.Value(), want[at].Value)) {
+			t.Fatalf("at %d: %q = %q, want %s = %q", at, v.Key(), v.Value(), want[at].Key, want[at].Value)
+		}
+	}
+	for range 60 {
+		if at < 0 || at >= len(want) {
+			if rnd.IntN(2) == 0 {
+				at = 0
+				check(v.First())
+			} else {
+				at = len(want) - 1
+				check(v.Last())
+			}
+		}
+		step, move := 1, v.Next
+		if rnd.IntN(2) == 0 {
+			step, move = -1, v.Prev
+		}
+		for range 1 + rnd.IntN(12) {
+			if at >= 0 && at < len(want) {
+				at += step
+				check(move())
+			}
+		}
+	}
+	if err := v.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
