@@ -20,11 +20,9 @@ const (
 	// before it reads ahead: a short scan should not pay for a long one.
 	sequentialMisses = 2
 
-	// nextHeadBytes and nextTailBytes are what is prefetched of the block that a
-	// scan is likely to enter next: where its tags and offsets are, and enough
-	// entries to go on while the rest is prefetched.
-	nextHeadBytes = 1024
-	nextTailBytes = 512
+	// enteredBytes of entries are prefetched at the end where a scan is likely to
+	// enter the next block: enough to go on with while the rest is prefetched.
+	enteredBytes = 1024
 	// searchedBytes is about what a lookup reads of a block besides the entry: the
 	// tags and offsets at its end.
 	searchedBytes = 192
@@ -177,15 +175,15 @@ func (f *fetcher) get(i int) ([]byte, error) {
 	return f.handle.Bytes(), nil
 }
 
-// prefetchNext has the CPU bring closer the ends of the block that is likely to be
-// entered after block i.
+// prefetchNext has the CPU bring closer what is read first of the block that is
+// likely to be entered after block i.
 func (f *fetcher) prefetchNext(i int) {
-	next := i + 1
+	next, head, tail := i+1, enteredBytes, searchedBytes
 	if f.back {
-		next = i - 1
+		next, head, tail = i-1, 0, searchedBytes+enteredBytes
 	}
 	if next >= 0 && next < f.r.index.n() {
-		f.r.cache.Prefetch(&f.r.index.hints[next], nextHeadBytes, nextTailBytes)
+		f.r.cache.Prefetch(&f.r.index.hints[next], head, tail)
 	}
 }
 
