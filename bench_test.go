@@ -211,3 +211,44 @@ func TestAllocations(t *testing.T) {
 	}
 	must(t, db.Close())
 }
+
+// A lookup that has to read its block allocates nothing either.
+func TestReadingABlockAllocatesNothing(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("the checks allocate")
+	}
+	const n = 20_000
+	db := mustOpen(t, vfs.NewMem(), "/store", Options{Durability: SyncNever, CacheBytes: 256 << 10})
+	value := bytes.Repeat([]byte{'v'}, 100)
+	var k []byte
+	for i := range uint64(n) {
+		k = benchKey(k, i)
+		must(t, db.Put(k, value))
+	}
+	compactAll(t, db)
+	dst := make([]byte, 0, 200)
+	i := uint64(0)
+	get := func() {
+		k = benchKey(k, i%n)
+		i++
+		if _, err := db.GetTo(dst, k); err != nil {
+			t.Error(err)
+		}
+	}
+	for range n { // the cache has all the slabs that it will have
+		get()
+	}
+	quiesce(db)()
+	read := func() uint64 {
+		m := db.Metrics()
+		return m.Total().BlocksRead
+	}
+	before := read()
+	if got := testing.AllocsPerRun(n, get); got != 0 {
+		t.Errorf("%v allocations", got)
+	}
+	if got := read() - before; got < n/2 {
+		t.Errorf("%d of %d lookups read a block", got, n)
+	}
+	must(t, db.Close())
+}

@@ -97,6 +97,9 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	}
 	n, err := f.handle.ReadAt(p, off)
 	_ = f.unpin() // what closing a file that was only read may report concerns nobody
+	if err == nil {
+		return n, nil // without its name, which would have to be put together
+	}
 	return n, corrupt.In(err, f.Name(), 0)
 }
 
