@@ -145,20 +145,23 @@ func Prefix8(key []byte) uint64 {
 	if len(key) >= 8 {
 		return binary.BigEndian.Uint64(key)
 	}
-	var v uint64
-	for i, c := range key {
-		v |= uint64(c) << (56 - 8*i)
-	}
-	return v
+	return prefixOf(key)
 }
 
-// Prefix8At returns Prefix8(key[at:]), without its loop over a short rest when
-// key as a whole is not short, as it is where keys share most of their bytes.
-func Prefix8At(key []byte, at int) uint64 {
-	if rest := len(key) - at; rest < 8 && len(key) >= 8 {
-		return binary.BigEndian.Uint64(key[len(key)-8:]) << (64 - 8*uint(rest))
+// prefixOf is Prefix8 of a key shorter than eight bytes, as it is where keys share
+// most of theirs. Two reads that overlap take the place of a loop.
+func prefixOf(key []byte) uint64 {
+	n := len(key)
+	behind := 64 - 8*uint(n)
+	switch {
+	case n >= 4:
+		return uint64(binary.BigEndian.Uint32(key))<<32 | uint64(binary.BigEndian.Uint32(key[n-4:]))<<behind
+	case n >= 2:
+		return uint64(binary.BigEndian.Uint16(key))<<48 | uint64(binary.BigEndian.Uint16(key[n-2:]))<<behind
+	case n == 1:
+		return uint64(key[0]) << 56
 	}
-	return Prefix8(key[at:])
+	return 0
 }
 
 // LowerBound returns the position of the first element of ascending that is not

@@ -57,7 +57,7 @@ func (r *Run) search(userKey []byte) (int, uint64) {
 		}
 		return len(r.Tables), 0
 	}
-	p := keys.Prefix8At(userKey, n)
+	p := keys.Prefix8(userKey[n:])
 	lo, hi := keys.LowerBound(r.largest8, p), len(r.largest8)
 	if lo == hi || r.largest8[lo] != p {
 		return lo, p

@@ -124,27 +124,58 @@ func Validate(data []byte) error {
 			fmt.Sprintf("%d + %d + 3 × %d", entries, prefixLen, n))
 	}
 	b := Of(data)
-	var lastSuffix []byte
-	var lastTrailer keys.Trailer
-	for i := range b.n {
-		off, end := b.offset(i), b.end(i)
-		if off >= end || end > b.entries || (i == 0 && off != 0) {
-			return corrupt.At(int64(b.tags+b.n+2*i), "entry offset", "ascending from 0 within the entries", off)
+	last, lastHead := 0, uint64(0)
+	for i, off := 0, 0; i < b.n; i++ {
+		end := b.end(i)
+		if off >= end || end > b.entries || i == 0 && b.offset(0) != 0 {
+			return corrupt.At(int64(b.tags+b.n+2*i), "entry offset", "ascending from 0 within the entries", b.offset(i))
 		}
-		suffix, trailer, err := checkEntry(data[off:end], b.prefix)
-		if err != nil {
-			return corrupt.In(err, "", int64(off))
-		}
-		if i > 0 {
-			c := bytes.Compare(lastSuffix, suffix)
-			if c > 0 || c == 0 && lastTrailer <= trailer {
-				return corrupt.At(int64(off), "entry order", "ascending internal keys",
-					fmt.Sprintf("%q#%s after %q#%s", suffix, trailer, lastSuffix, lastTrailer))
+		head, ok := b.plainEntry(off, end)
+		if !ok || head <= lastHead {
+			var err error
+			if head, err = b.checkOrder(last, off, end, i); err != nil {
+				return err
 			}
 		}
-		lastSuffix, lastTrailer = suffix, trailer
+		last, lastHead, off = off, head, end
 	}
 	return nil
+}
+
+// plainEntry parses the entry from off to end as far as most of them need it, and
+// returns the Prefix8 of its suffix. ok is false if it takes more than that to tell
+// whether the entry is one. Bytes follow end, more than eight.
+func (v *View) plainEntry(off, end int) (head uint64, ok bool) {
+	x := binary.LittleEndian.Uint64(v.data[off:])
+	n, kind := int(x&0xff), keys.Kind(x>>8&0x7f)
+	if (x>>15)&(x>>16)&1 != 0 { // the trailer has a second byte, and with it a kind above 127
+		return 0, false
+	}
+	ends := ^x & highBits &^ 0xff // which of the trailer's bytes may be its last
+	from := off + bits.TrailingZeros64(ends)>>3 + 1
+	if n > min(0x7f, MaxUserKeyLen-len(v.prefix)) || from+n > end || kind != keys.KindPut && kind != keys.KindDelete || ends == 0 {
+		return 0, false
+	}
+	return keys.Prefix8(v.data[from : from+n]), true
+}
+
+// checkOrder checks entry i, which reaches from off to end and of which nothing is
+// known, and that it comes after the one at last, which was checked. It returns
+// the Prefix8 of its suffix.
+func (v *View) checkOrder(last, off, end, i int) (head uint64, err error) {
+	suffix, trailer, err := checkEntry(v.data[off:end], v.prefix)
+	if err != nil {
+		return 0, corrupt.In(err, "", int64(off))
+	}
+	if i > 0 {
+		lastSuffix, lastTrailer, _ := checkEntry(v.data[last:off], v.prefix)
+		c := bytes.Compare(lastSuffix, suffix)
+		if c > 0 || c == 0 && lastTrailer <= trailer {
+			return 0, corrupt.At(int64(off), "entry order", "ascending internal keys",
+				fmt.Sprintf("%q#%s after %q#%s", suffix, trailer, lastSuffix, lastTrailer))
+		}
+	}
+	return keys.Prefix8(suffix), nil
 }
 
 // checkEntry parses one entry that nothing is known of.

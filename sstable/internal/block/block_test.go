@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -131,6 +132,93 @@ func TestUvarint(t *testing.T) {
 				encoded = append(encoded, 0)
 				check(encoded)
 			}
+		}
+	}
+}
+
+// sound is Validate without its short cuts, entry by entry as the format has it, of
+// a block whose sections add up.
+func sound(data []byte) bool {
+	b := Of(data)
+	var last keys.InternalKey
+	for i := range b.n {
+		off, end := b.offset(i), b.end(i)
+		if off >= end || end > b.entries || i == 0 && off != 0 {
+			return false
+		}
+		suffix, trailer, err := checkEntry(data[off:end], b.prefix)
+		if err != nil {
+			return false
+		}
+		k := keys.InternalKey{UserKey: suffix, Trailer: trailer}
+		if i > 0 && keys.Compare(last, k) >= 0 {
+			return false
+		}
+		last = k
+	}
+	return true
+}
+
+// TestValidateTakesNoShortCuts damages blocks of all sorts of entries, and holds
+// what Validate says of them to what it would say without short cuts.
+func TestValidateTakesNoShortCuts(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	rejected, accepted := 0, 0
+	check := func(data []byte) {
+		t.Helper()
+		useBlock(data)
+		if got, want := Validate(data) == nil, sound(data); got != want {
+			t.Fatalf("sound %v, want %v:\n%s", got, want, hex.Dump(data))
+		} else if got {
+			accepted++
+		} else {
+			rejected++
+		}
+	}
+	for range 300 {
+		bb := newBuilder()
+		prefix := bytes.Repeat([]byte{'p'}, rng.IntN(3)*rng.IntN(40))
+		key := []byte{}
+		for n := 1 + rng.IntN(6); n > 0; n-- {
+			// Suffixes of all lengths about 8 and 127, and trailers of one to ten bytes.
+			key = append(key, bytes.Repeat([]byte{byte(rng.IntN(256))}, rng.IntN(10)+rng.IntN(2)*rng.IntN(130))...)
+			key = append(key, 0)
+			seq := keys.MaxSeqNum >> rng.IntN(57)
+			for versions := rng.IntN(3); versions >= 0; versions-- {
+				bb.Add(append(bytes.Clone(prefix), key...), keys.MakeTrailer(seq, keys.KindPut+keys.Kind(rng.IntN(2))), []byte("v")[:rng.IntN(2)], 0)
+				if seq == 0 {
+					break
+				}
+				seq--
+			}
+		}
+		data := bb.Finish(nil)
+		check(data)
+		entries := Of(data).entries
+		for range 100 { // the sections go on to add up
+			damaged := bytes.Clone(data)
+			for range 1 + rng.IntN(2) {
+				at := rng.IntN(entries)
+				if rng.IntN(4) == 0 {
+					at = Of(data).tags + Of(data).n + rng.IntN(2*Of(data).n)
+				}
+				damaged[at] ^= 1 << rng.IntN(8)
+			}
+			check(damaged)
+		}
+	}
+	if rejected < 1000 || accepted < 1000 {
+		t.Errorf("%d blocks were rejected, %d accepted", rejected, accepted)
+	}
+}
+
+// A prefix nearly as long as a key may be leaves suffixes little room.
+func TestValidateBoundsKeys(t *testing.T) {
+	for suffixLen, want := range []bool{true, true, false, false} {
+		bb := newBuilder()
+		bb.Add(bytes.Repeat([]byte{'p'}, maxPrefixLen+suffixLen), keys.MakeTrailer(1, keys.KindPut), nil, 0)
+		if err := Validate(bb.Finish(nil)); (err == nil) != want {
+			t.Errorf("a key of %d bytes: %v", maxPrefixLen+suffixLen, err)
 		}
 	}
 }
