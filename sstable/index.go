@@ -2,10 +2,12 @@ package sstable
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"sync/atomic"
+	"unsafe"
 
 	"sievedb/internal/corrupt"
 	"sievedb/internal/keys"
@@ -85,16 +87,22 @@ func (b *indexBuilder) finish(dst []byte) []byte {
 }
 
 // index is the resident form: flat arrays without pointers, so that a search
-// touches few cache lines and the garbage collector none. Immutable but for
-// the hints.
+// touches few cache lines and the garbage collector none. Immutable but for the
+// hints, which lie apart from the places because that is all that a lookup of a
+// cached block waits for.
 type index struct {
 	prefix     []byte
 	first8     []uint64 // keys.Prefix8 of each separator less the prefix
-	ends       []uint32 // as on disk
 	separators []byte   // as on disk
-	offsets    []uint64 // n+1: where each frame begins, and the last one ends
-	sums       []uint32 // of the frames
+	blocks     []place  // n+1: the last one begins where everything ends
 	hints      []atomic.Uint64
+}
+
+// place is where a block is: all of it in one cache line, as a rule.
+type place struct {
+	offset    uint64 // where its frame begins, and that of the block before it ends
+	sum       uint32 // of the frame
+	separator uint32 // where its separator begins, and that of the block before it ends
 }
 
 // readIndex decodes the payload of an index block whose data blocks end at
@@ -112,58 +120,50 @@ func readIndex(p []byte, dataEnd uint64) (*index, error) {
 	}
 	count := int(n)
 	x := &index{
-		prefix:  bytes.Clone(p[indexHeaderLen : indexHeaderLen+prefixLen]),
-		first8:  make([]uint64, count),
-		ends:    make([]uint32, count),
-		offsets: make([]uint64, count+1),
-		sums:    make([]uint32, count),
-		hints:   make([]atomic.Uint64, count),
+		prefix: bytes.Clone(p[indexHeaderLen : indexHeaderLen+prefixLen]),
+		first8: make([]uint64, count),
+		blocks: make([]place, count+1),
+		hints:  make([]atomic.Uint64, count),
 	}
 	lengths := p[indexHeaderLen+prefixLen:]
 	sums, ends := lengths[4*n:], lengths[8*n:]
 	x.separators = bytes.Clone(lengths[12*n:])
 	for i := range count {
+		b, next := &x.blocks[i], &x.blocks[i+1]
 		length := binary.LittleEndian.Uint32(lengths[4*i:])
-		x.offsets[i+1] = x.offsets[i] + uint64(length)
-		x.sums[i] = binary.LittleEndian.Uint32(sums[4*i:])
-		x.ends[i] = binary.LittleEndian.Uint32(ends[4*i:])
+		next.offset = b.offset + uint64(length)
+		b.sum = binary.LittleEndian.Uint32(sums[4*i:])
+		next.separator = binary.LittleEndian.Uint32(ends[4*i:])
 		at := int64(len(p)-len(lengths)) + int64(4*i)
-		if length <= frameTailLen || length > math.MaxInt32 || x.offsets[i+1] > dataEnd {
+		if length <= frameTailLen || length > math.MaxInt32 || next.offset > dataEnd {
 			return nil, corrupt.At(at, "data block length", fmt.Sprintf("blocks up to %d", dataEnd), length)
 		}
-		start := uint32(0)
-		if i > 0 {
-			start = x.ends[i-1]
-		}
-		if x.ends[i] < start || uint64(x.ends[i]) > sepLen {
-			return nil, corrupt.At(at+8*int64(n), "separator end", fmt.Sprintf("%d to %d", start, sepLen), x.ends[i])
+		if next.separator < b.separator || uint64(next.separator) > sepLen {
+			return nil, corrupt.At(at+8*int64(n), "separator end", fmt.Sprintf("%d to %d", b.separator, sepLen), next.separator)
 		}
 		x.first8[i] = keys.Prefix8(x.separator(i))
 		if i > 0 && bytes.Compare(x.separator(i-1), x.separator(i)) > 0 {
 			return nil, corrupt.At(at+8*int64(n), "separator order", "ascending", fmt.Sprintf("%q", x.separator(i)))
 		}
 	}
-	if x.offsets[count] != dataEnd || count > 0 && uint64(x.ends[count-1]) != sepLen || count == 0 && sepLen+prefixLen > 0 {
-		return nil, corrupt.At(0, "index", fmt.Sprintf("data blocks up to %d", dataEnd), fmt.Sprintf("up to %d", x.offsets[count]))
+	end := &x.blocks[count]
+	if end.offset != dataEnd || uint64(end.separator) != sepLen || count == 0 && sepLen+prefixLen > 0 {
+		return nil, corrupt.At(0, "index", fmt.Sprintf("data blocks up to %d", dataEnd), fmt.Sprintf("up to %d", end.offset))
 	}
 	return x, nil
 }
 
 // n returns the number of data blocks.
-func (x *index) n() int { return len(x.ends) }
+func (x *index) n() int { return len(x.first8) }
 
 // sizeBytes is what the index keeps in memory.
 func (x *index) sizeBytes() int64 {
-	return int64(len(x.prefix)+len(x.separators)) + int64(x.n())*(8+4+8+4+8) + 8
+	return int64(len(x.prefix)+len(x.separators)+16*len(x.first8)) + int64(len(x.blocks))*int64(unsafe.Sizeof(place{}))
 }
 
 // separator returns separator i less the prefix.
 func (x *index) separator(i int) []byte {
-	start := uint32(0)
-	if i > 0 {
-		start = x.ends[i-1]
-	}
-	return x.separators[start:x.ends[i]]
+	return x.separators[x.blocks[i].separator:x.blocks[i+1].separator]
 }
 
 // find returns the first block whose separator is at or after userKey, the
@@ -177,7 +177,7 @@ func (x *index) find(userKey []byte) int {
 		return x.n()
 	}
 	rest := userKey[p:]
-	rest8 := keys.Prefix8At(userKey, p)
+	rest8 := keys.Prefix8(rest)
 	lo, hi := 0, len(x.first8)
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
@@ -203,6 +203,20 @@ func (x *index) find(userKey []byte) int {
 	return lo
 }
 
+// compare compares separator i with userKey, whose first bytes decide as a rule,
+// without the separator, which is likely to be in no cache.
+func (x *index) compare(i int, userKey []byte) int {
+	n := min(len(x.prefix), len(userKey))
+	if c := bytes.Compare(x.prefix, userKey[:n]); c != 0 {
+		return c
+	}
+	rest := userKey[n:]
+	if c := cmp.Compare(x.first8[i], keys.Prefix8(rest)); c != 0 {
+		return c
+	}
+	return bytes.Compare(x.separator(i), rest)
+}
+
 // endsWith reports whether separator i is userKey: only then can block i+1
 // hold more of its versions.
 func (x *index) endsWith(i int, userKey []byte) bool {
@@ -212,5 +226,6 @@ func (x *index) endsWith(i int, userKey []byte) bool {
 
 // frame returns where block i's frame lies.
 func (x *index) frame(i int) handle {
-	return handle{offset: x.offsets[i], length: x.offsets[i+1] - x.offsets[i], sum: x.sums[i]}
+	b := &x.blocks[i]
+	return handle{offset: b.offset, length: x.blocks[i+1].offset - b.offset, sum: b.sum}
 }

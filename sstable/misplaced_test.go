@@ -1,11 +1,15 @@
 package sstable
 
 import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"sievedb/filter"
 	"sievedb/internal/iter"
 	"sievedb/internal/keys"
+	"sievedb/sstable/internal/block"
 )
 
 // A file that somebody made, with every checksum right and keys that are not
@@ -46,5 +50,67 @@ func TestMisplacedKeys(t *testing.T) {
 		if v.First() || !isCorrupt(v.Err()) {
 			t.Errorf("a scan over misplaced keys: %v", v.Err())
 		}
+	}
+}
+
+// A block is let through if a search of the index for its first key leads to it, or
+// to where more versions of that key may be, and one for its last key not past it.
+func TestBlocksAreWhereTheIndexHasThem(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 9))
+	random := func(prefix []byte) []byte {
+		key := bytes.Clone(prefix[:max(0, len(prefix)-rng.IntN(3)*rng.IntN(2))])
+		for range rng.IntN(3) * rng.IntN(8) {
+			key = append(key, "\x00ab\xff"[rng.IntN(4)])
+		}
+		return key
+	}
+	let, refused := 0, 0
+	for range 200 {
+		prefix := bytes.Repeat([]byte{'p'}, rng.IntN(2)*rng.IntN(140))
+		var separators [][]byte
+		for range 1 + rng.IntN(9) {
+			separators = append(separators, append(bytes.Clone(prefix), random(nil)...))
+		}
+		slices.SortFunc(separators, bytes.Compare)
+		var b indexBuilder
+		for _, s := range separators {
+			if err := b.add(s, 100, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x, err := readIndex(b.finish(nil), uint64(100*len(separators)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 200 {
+			ends := [][]byte{random(prefix), random(prefix)}
+			for i := range ends {
+				if rng.IntN(3) == 0 {
+					ends[i] = separators[rng.IntN(len(separators))]
+				}
+			}
+			slices.SortFunc(ends, bytes.Compare)
+			var bb block.Builder
+			bb.Reset(4096)
+			for i, key := range ends {
+				bb.Add(key, keys.MakeTrailer(keys.SeqNum(9-i), keys.KindDelete), nil, 0)
+			}
+			r := &Reader{index: x, props: &Properties{SmallestKey: ends[0]}}
+			i := rng.IntN(x.n())
+			at := x.find(ends[0])
+			want := (at >= i || x.endsWith(i-1, ends[0])) && x.find(ends[1]) <= i
+			err := r.validate(i, bb.Finish(nil))
+			if (err == nil) != want || err != nil && !isCorrupt(err) {
+				t.Fatalf("%q as block %d behind separators %q: %v", ends, i, separators, err)
+			}
+			if want {
+				let++
+			} else {
+				refused++
+			}
+		}
+	}
+	if let < 1000 || refused < 1000 {
+		t.Errorf("%d blocks were let through, %d refused", let, refused)
 	}
 }

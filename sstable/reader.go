@@ -292,7 +292,7 @@ func (r *Reader) IndexBytes() int64 { return r.index.sizeBytes() }
 // ApproximateOffset returns where in the file the data of userKey begins, or
 // would begin, to within a data block.
 func (r *Reader) ApproximateOffset(userKey []byte) uint64 {
-	return r.index.offsets[r.index.find(userKey)]
+	return r.index.blocks[r.index.find(userKey)].offset
 }
 
 // EvictBlocks drops the table's blocks from the cache, because the table is

@@ -42,7 +42,7 @@ func (r *Reader) Verify() error {
 		v.got.RawBlockBytes += uint64(len(data))
 		for n := range b.Len() {
 			if err := v.entry(i, &b, n); err != nil {
-				return r.locate(err, r.index.offsets[i])
+				return r.locate(err, r.index.blocks[i].offset)
 			}
 		}
 	}
