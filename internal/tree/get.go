@@ -198,8 +198,9 @@ func (l *lookup) probe() bool {
 }
 
 // touch starts what the lookup would else wait for one after the other: the lines
-// of all filters, and the block of the first table that is likely to have the key.
-// Which that is, and where the block, it returns; -1 if there is none.
+// of all filters, if there are several, and the block of the first table that is
+// likely to have the key. Which that is, and where the block, it returns; -1 if
+// there is none.
 func (l *lookup) touch(tables []*table.Table, stripe int) (expected, block int) {
 	expected = -1
 	for i, t := range tables {
@@ -207,11 +208,10 @@ func (l *lookup) touch(tables []*table.Table, stripe int) (expected, block int) 
 		if r == nil {
 			continue
 		}
-		likely := expected < 0 && t.Counters.Line(stripe).HitLikely()
-		if (likely || len(tables) > 1) && !l.ignoreFilters {
+		if len(tables) > 1 && !l.ignoreFilters {
 			r.TouchFilter(l.hash)
 		}
-		if likely {
+		if expected < 0 && t.Counters.Line(stripe).HitLikely() {
 			expected, block = i, r.Prefetch(l.key)
 		}
 	}
