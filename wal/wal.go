@@ -56,7 +56,7 @@ const (
 	wakeBytes = 256 << 10
 	// maxBufferBytes is where Append writes first, so that a writer faster than
 	// the disk cannot fill the memory.
-	maxBufferBytes = 4 << 20
+	maxBufferBytes = 1 << 20
 	// preallocateBytes is the step in which a log that is synced is filled with
 	// zeros: syncing inside it changes no size and takes no space, which spares
 	// the file system's journal. Each step costs one sync as much as a few.
