@@ -15,6 +15,7 @@ import (
 // startWorkers starts everything that runs in the background: one writer of
 // buffered log records, one flush, the compactions, and one cleaner.
 func (db *DB) startWorkers() {
+	offheap.KeepWarm(db.o.MemtableBytes) // a memtable takes the memory of one before it
 	db.spawn(db.writeLog)
 	db.spawn(db.flushMemtables)
 	for i := range db.o.Workers {

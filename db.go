@@ -14,6 +14,7 @@ import (
 	"sievedb/internal/invariants"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/offheap"
 	"sievedb/internal/table"
 	"sievedb/internal/tree"
 	"sievedb/memtable"
@@ -130,6 +131,7 @@ func (db *DB) close() error {
 	num, size, logErr := db.log.Close()
 	db.commit.Lock.Unlock()
 	db.workers.Wait()
+	offheap.KeepWarm(-db.o.MemtableBytes)
 	db.events.badFilters(db.state.Load())
 	for _, where := range db.unclosed.Open() {
 		db.backgroundError(fmt.Errorf("an iterator or a snapshot is still open at Close; it was made by\n%s", where))

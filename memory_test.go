@@ -20,6 +20,9 @@ func reclaim(t *testing.T) {
 	t.Helper()
 	for range 1000 {
 		if offheap.Metrics().Granted == 0 {
+			if m := offheap.Metrics(); m.Warm != 0 || m.Retired != 0 {
+				t.Errorf("no store is open: %+v", m)
+			}
 			return
 		}
 		runtime.GC()

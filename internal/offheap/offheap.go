@@ -12,9 +12,9 @@
 // A buffer is freed when its owner is unreachable, so that readers need neither
 // a lock nor a reference count: they hold the owner. What is freed too early, or
 // read too late, shows other bytes, but never faults: address space that was
-// once given out is never unmapped. The pages of freed buffers go back to the
-// operating system, but for some that are kept for the next buffer, since the
-// first touch of a new page is dear; all buffers of the process come from one pool.
+// once given out is never unmapped. All buffers of the process come from one pool,
+// which gives the pages of freed ones back to the operating system, but for as many
+// as [KeepWarm] says: the first touch of a new page is dear.
 //
 // The collector, which finds out what is unreachable, runs the less often the
 // less there is on its heap. [Memory.Retire] and [Collect] see to it that what

@@ -23,6 +23,7 @@ func testPool() (p *pool, returned *int) {
 	return &pool{
 		mapRegion: func(n int) []byte { return make([]byte, n) },
 		giveBack:  func([]byte) { *returned++ },
+		keep:      2 * maxWarmBytes,
 	}, returned
 }
 
@@ -132,6 +133,17 @@ func TestReuse(t *testing.T) {
 	if next := o.memory.Alloc(mib); &next[0] != &last[0] {
 		t.Error("not the last one that was freed")
 	}
+	*returned = 0
+	p.keepWarm(10*mib - p.keep)
+	expect(t, p, Stats{Mapped: n * mib, Granted: mib, Warm: 10 * mib})
+	if want := maxWarmBytes/mib - 1 - 10; *returned != want {
+		t.Errorf("%d buffers were given back, want %d", *returned, want)
+	}
+	for range n - 1 {
+		o.memory.Alloc(mib)
+	}
+	expect(t, p, Stats{Mapped: n * mib, Granted: n * mib})
+	runtime.KeepAlive(o)
 }
 
 // Whoever holds a part of the owner holds the memory.
@@ -185,7 +197,7 @@ func TestNothingToMap(t *testing.T) {
 
 // A slice that outlives its buffer reads something, whatever became of that.
 func TestStaleSliceDoesNotFault(t *testing.T) {
-	p := &pool{mapRegion: mapRegion, giveBack: giveBack}
+	p := &pool{mapRegion: mapRegion, giveBack: giveBack, keep: maxWarmBytes}
 	o := newOwner(p)
 	const n = maxWarmBytes/mib + 8
 	bufs := make([][]byte, n)

@@ -12,8 +12,7 @@ import (
 const (
 	// regionBytes is what is asked of the operating system at a time.
 	regionBytes = MaxBytes
-	// maxWarmBytes bounds the memory that is free and still resident: one
-	// memtable of the larger sort, so that the next one need not touch new pages.
+	// maxWarmBytes bounds what KeepWarm can ask for.
 	maxWarmBytes = 64 << 20
 	// minRetired and minGrown are the garbage, known and possible, that is not
 	// worth a run of the collector.
@@ -40,6 +39,7 @@ type pool struct {
 	warm  [numClasses][]*byte // free and resident, the last used last
 	cold  [numClasses][]*byte // free, without pages
 	rest  []byte              // of the newest region: never given out
+	keep  int64               // bytes that may be warm, at most maxWarmBytes of them
 	// fresh is what was retired since the collector was last asked to run, and survived
 	// how little was granted since.
 	fresh, survived int64
@@ -53,6 +53,26 @@ func Metrics() Stats {
 	defer shared.mu.Unlock()
 	return shared.stats
 }
+
+// KeepWarm has more bytes of freed buffers stay resident, up to a bound: as much as
+// will soon be asked for again, so that it need not be touched anew. A negative number takes that back.
+func KeepWarm(more int64) { shared.keepWarm(more) }
+
+func (p *pool) keepWarm(more int64) {
+	excess := map[*byte]int{}
+	p.mu.Lock()
+	p.keep += more
+	for class := range p.warm {
+		for p.stats.Warm > p.warmLimit() && len(p.warm[class]) > 0 {
+			excess[pop(&p.warm[class])] = class
+			p.stats.Warm -= classBytes(class)
+		}
+	}
+	p.mu.Unlock()
+	p.cool(excess)
+}
+
+func (p *pool) warmLimit() int64 { return min(p.keep, maxWarmBytes) }
 
 // take returns a whole buffer of a class, or nil.
 func (p *pool) take(class int) []byte {
@@ -105,7 +125,7 @@ func (p *pool) carve(n int64) *byte {
 
 // give takes buffers back, of which retired bytes were retired.
 func (p *pool) give(buffers map[*byte]int, retired int64) {
-	var excess []*byte
+	excess := map[*byte]int{}
 	p.mu.Lock()
 	for first, class := range buffers {
 		n := classBytes(class)
@@ -113,8 +133,8 @@ func (p *pool) give(buffers map[*byte]int, retired int64) {
 			poison(unsafe.Slice(first, n))
 		}
 		p.stats.Granted -= n
-		if p.stats.Warm+n > maxWarmBytes {
-			excess = append(excess, first)
+		if p.stats.Warm+n > p.warmLimit() {
+			excess[first] = class
 			continue
 		}
 		p.stats.Warm += n
@@ -123,14 +143,19 @@ func (p *pool) give(buffers map[*byte]int, retired int64) {
 	p.stats.Retired -= retired
 	p.survived = min(p.survived, p.stats.Granted)
 	p.mu.Unlock()
+	p.cool(excess)
+}
 
-	for _, first := range excess { // without the lock: it may take a while
-		p.giveBack(unsafe.Slice(first, classBytes(buffers[first])))
+// cool gives the pages of free buffers back, without the lock, for it may take a
+// while.
+func (p *pool) cool(buffers map[*byte]int) {
+	for first, class := range buffers {
+		p.giveBack(unsafe.Slice(first, classBytes(class)))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, first := range excess {
-		p.cold[buffers[first]] = append(p.cold[buffers[first]], first)
+	for first, class := range buffers {
+		p.cold[class] = append(p.cold[class], first)
 	}
 }
 
