@@ -55,7 +55,8 @@ func TestMemtablesDoNotPileUp(t *testing.T) {
 }
 
 // Lookups and scans, which take no reference to a memtable, see its entries as
-// they are while memtables are flushed, freed, and their memory is used again.
+// they are while memtables are flushed, freed, and their memory is used again
+// (invariant 26).
 func TestReadersBesideFreedMemtables(t *testing.T) {
 	o := Options{MemtableBytes: 1 << 20, CacheBytes: 1 << 20, Durability: SyncNever}
 	db := mustOpen(t, vfs.OS(), filepath.Join(t.TempDir(), "store"), o)

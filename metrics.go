@@ -84,7 +84,8 @@ type LevelMetrics struct {
 	Filter FilterCounts
 }
 
-// MemoryMetrics is where the memory of a store is, in bytes. Total is the sum
+// MemoryMetrics is where the memory of a store is, in bytes. Memtables and
+// CacheSlabs are for the most part outside the Go heap. Total is the sum
 // of the rest.
 type MemoryMetrics struct {
 	Memtables     uint64 // with their trees and indexes

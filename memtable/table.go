@@ -11,7 +11,7 @@
 // and the iterators show is not less for them.
 //
 // None of its three structures holds a Go pointer per entry, so that the
-// garbage collector has nothing to walk. The arena holds a record per entry;
+// garbage collector has nothing to walk, and arena and index lie outside its heap. The arena holds a record per entry;
 // the versions of a user key form a chain, newest first, from a head in the
 // user key's first record. The tree (google/btree) orders the user keys, one
 // item of 16 bytes each. The hash index finds a first record without the tree.
