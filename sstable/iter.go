@@ -43,6 +43,9 @@ var (
 	_ iter.Lender = (*Iter)(nil)
 )
 
+// noTable is what a closed Iter walks.
+var noTable = &Reader{index: &index{}}
+
 // NewIter returns an iterator over the entries, whether range tombstones hide
 // them or not, that stands on none. Close it.
 func (r *Reader) NewIter(o IterOptions) *Iter {
@@ -68,7 +71,7 @@ func (i *Iter) Reset(r *Reader, o IterOptions) {
 // load makes block n the current one.
 func (i *Iter) load(n int) bool {
 	i.valid = false
-	if i.closed || i.err != nil {
+	if i.err != nil {
 		return false
 	}
 	if i.blockIdx == n {
@@ -207,7 +210,9 @@ func (i *Iter) Close() error {
 	if !i.closed {
 		i.fetch.close()
 		i.closed, i.valid = true, false
-		i.b, i.key, i.bound = block.View{}, keys.InternalKey{}, nil // the memory of a block is not kept
+		// Whoever keeps i for another use must not keep a block, a table or its cache with it.
+		i.b, i.key, i.bound = block.View{}, keys.InternalKey{}, nil
+		i.r, i.fetch = noTable, fetcher{}
 	}
 	return i.err
 }

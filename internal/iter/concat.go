@@ -128,7 +128,7 @@ func (c *Concat) Error() error { return c.err }
 func (c *Concat) Close() error {
 	c.valid = false
 	c.shut()
-	c.n = 0
+	c.tables, c.n = noTables{}, 0 // whoever keeps c for another use must not keep the tables with it
 	return c.err
 }
 

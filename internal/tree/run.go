@@ -97,6 +97,12 @@ func (r *runIter) reset(run *Run, lo, hi int, o sstable.IterOptions) {
 	r.Reset(&r.tables)
 }
 
+// Close implements iter.Iterator, and lets go of the run.
+func (r *runIter) Close() error {
+	r.tables.run = nil
+	return r.Concat.Close()
+}
+
 // runTables offers some neighbouring tables of a run to iter.Concat.
 type runTables struct {
 	run    *Run

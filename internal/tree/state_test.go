@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
+	"weak"
 
 	"sievedb/explain"
 	"sievedb/filter"
@@ -468,6 +470,51 @@ func TestNewItersLeavesOutWhatIsBeyond(t *testing.T) {
 			t.Errorf("[%q, %q): %v from %d inputs, want %s from %d", c.lo, c.hi, got, inputs, c.want, c.inputs)
 		}
 	}
+}
+
+// The memory of iterators that are closed keeps no table, and with that no cache, of
+// a state that is gone.
+func TestMemoryOfItersKeepsNoTables(t *testing.T) {
+	memory := new(Iters)
+	gone := func() (tables []weak.Pointer[table.Table], readers []weak.Pointer[sstable.Reader]) {
+		b := newBuilder(t)
+		b.add(0, 10, put("a", 7), put("m", 8))
+		b.add(1, 10, put("b", 1), put("c", 2))
+		b.add(1, 10, put("d", 3), put("e", 4))
+		s := b.state(nil)
+		its := s.AppendIters(nil, IterOptions{Snapshot: 9, CommitLock: &sync.Mutex{}, Memory: memory})
+		if len(its) != 2 {
+			t.Fatalf("%d iterators", len(its))
+		}
+		for _, it := range its {
+			for ok := it.First(); ok; ok = it.Next() {
+			}
+			it.First()
+			if err := it.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if it.First() || it.Last() || it.Next() || it.Prev() || it.Valid() ||
+				it.SeekGE([]byte("b"), keys.SeekTrailer(9)) || it.SeekLT([]byte("c"), keys.SeekTrailer(9)) || it.Close() != nil {
+				t.Error("a closed iterator moved")
+			}
+		}
+		for table := range s.All() {
+			tables = append(tables, weak.Make(table))
+			readers = append(readers, weak.Make(table.Opened()))
+		}
+		if err := s.Release(); err != nil {
+			t.Fatal(err)
+		}
+		return tables, readers
+	}
+	tables, readers := gone()
+	runtime.GC()
+	for i := range tables {
+		if tables[i].Value() != nil || readers[i].Value() != nil {
+			t.Errorf("table %d is kept: %v, its reader: %v", i, tables[i].Value() != nil, readers[i].Value() != nil)
+		}
+	}
+	runtime.KeepAlive(memory)
 }
 
 func TestGetAllocatesNothing(t *testing.T) {
