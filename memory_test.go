@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"weak"
 
 	"sievedb/internal/offheap"
 	"sievedb/vfs"
@@ -129,6 +130,24 @@ func TestReadersBesideFreedMemtables(t *testing.T) {
 	for _, s := range scans {
 		must(t, s.Close())
 	}
+	must(t, db.Close())
+}
+
+// A trace is the caller's to keep, and not the memtables of the lookup with it.
+func TestTraceKeepsNoMemtable(t *testing.T) {
+	db := mustOpen(t, vfs.NewMem(), "/store", Options{})
+	fill(t, db, nil, 100, 0)
+	trace, err := db.Explain([]byte("absent"))
+	must(t, err)
+	state := weak.Make(db.state.Load())
+	flushAll(t, db)
+	for n := 0; state.Value() != nil; n++ {
+		if n == 1000 {
+			t.Fatal("the state of the lookup is still there")
+		}
+		runtime.GC()
+	}
+	runtime.KeepAlive(trace)
 	must(t, db.Close())
 }
 

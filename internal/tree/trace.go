@@ -198,6 +198,7 @@ func (t *Trace) Finish(value []byte, err error) *explain.Trace {
 		}
 	}
 	t.rest()
+	t.state = nil // whoever keeps the trace must not keep memtables with it
 	return &t.Trace
 }
 
