@@ -55,6 +55,32 @@ func TestMemtablesDoNotPileUp(t *testing.T) {
 	reclaim(t)
 }
 
+// Nor do those of stores that are opened and closed again, be it only to be read.
+func TestMemtablesOfClosedStoresDoNotPileUp(t *testing.T) {
+	reclaim(t)
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	const rounds, entries, bound = 20, 128, 256 << 20
+	value := make([]byte, 120<<10)
+	disk := vfs.NewMem()
+	o := Options{FS: disk, Durability: SyncNever}
+	writer := mustOpen(t, disk, "/store", o)
+	for i := range entries {
+		must(t, writer.Put([]byte{byte(i)}, value))
+	}
+	must(t, writer.Sync())
+	for range rounds {
+		db, err := OpenReadOnly("/store", &o)
+		must(t, err)
+		must(t, db.Close())
+		if n := offheap.Metrics().Granted; n > bound {
+			t.Fatalf("%d bytes outside the heap for %d of one store", n, entries*len(value))
+		}
+	}
+	must(t, writer.Close())
+	writer = nil
+	reclaim(t)
+}
+
 // Lookups and scans, which take no reference to a memtable, see its entries as
 // they are while memtables are flushed, freed, and their memory is used again
 // (invariant 26).

@@ -122,6 +122,7 @@ func (db *DB) catchUp() error {
 
 func (db *DB) closeReadOnly() error {
 	db.workers.Wait()
+	db.emptyTrash() // the memtables of the stores that were closed before this one
 	db.events.badFilters(db.state.Load())
 	db.mu.Lock()
 	noted := db.stats.noted
