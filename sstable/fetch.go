@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"sync"
+	"unsafe"
 
 	"sievedb/internal/cache"
 	"sievedb/internal/corrupt"
+	"sievedb/internal/prefetch"
 	"sievedb/sstable/internal/block"
 )
 
