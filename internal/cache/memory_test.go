@@ -85,3 +85,22 @@ func TestMemoryGoesWithItsSlab(t *testing.T) {
 	check(t, c)
 	runtime.KeepAlive(c)
 }
+
+// Whatever the capacity, slabs fill the buffers that they lie in.
+func TestSlabsFillTheirBuffers(t *testing.T) {
+	if n := granted(0); n != 0 {
+		t.Fatalf("other tests left %d bytes", n)
+	}
+	for _, capacity := range []int64{12 << 20, 20 << 20, 24 << 20} {
+		c := New(capacity)
+		for i := range uint64(capacity / 4096) {
+			put(c, 1, i, 4096, nil, false)
+		}
+		if outside, slabs := offheap.Metrics().Granted, c.Metrics().SlabBytes; outside > slabs {
+			t.Errorf("capacity %d: %d bytes outside the heap for %d in slabs", capacity, outside, slabs)
+		}
+		runtime.KeepAlive(c)
+		c = nil
+		granted(0)
+	}
+}

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"math/bits"
 	"sync"
 	"sync/atomic"
 
@@ -37,7 +38,8 @@ type shard struct {
 
 func (s *shard) init(number int, capBytes int64, buffers *offheap.Memory) {
 	s.number, s.capBytes, s.buffers = uint64(number), capBytes, buffers
-	size := min(max(capBytes/slabsPerShard, minSlabBytes), maxSlabBytes, capBytes)
+	size := min(max(capBytes/slabsPerShard, minSlabBytes), maxSlabBytes)
+	size = min(int64(1)<<(bits.Len64(uint64(size))-1), capBytes) // a whole buffer, of which nothing is left over
 	s.slabBytes = int(size)
 	s.classes = make([]class, numClasses)
 	s.index.heads = make([]slotRef, 64)
