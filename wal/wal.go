@@ -57,10 +57,11 @@ const (
 	// maxBufferBytes is where Append writes first, so that a writer faster than
 	// the disk cannot fill the memory.
 	maxBufferBytes = 1 << 20
-	// preallocateBytes is the step in which a log that is synced is filled with
-	// zeros: syncing inside it changes no size and takes no space, which spares
-	// the file system's journal. Each step costs one sync as much as a few.
-	preallocateBytes = 256 << 10
+	// A log that is synced is filled with zeros ahead, by as much as it has, between
+	// these bounds: syncing inside them changes no size and takes no space, which
+	// spares the file system's journal. Each step costs one sync as much as a few.
+	minAheadBytes = 32 << 10
+	maxAheadBytes = 256 << 10
 )
 
 // Log is an open write-ahead log.
@@ -330,7 +331,7 @@ func (l *Log) preallocate(f vfs.File, sizeBytes int64) {
 	if sizeBytes <= l.preallocated {
 		return
 	}
-	l.preallocated = (sizeBytes/preallocateBytes + 1) * preallocateBytes
+	l.preallocated = sizeBytes + min(max(sizeBytes, minAheadBytes), maxAheadBytes)
 	// A disk that has no room for zeros may have some for records: this is a
 	// hint, and asking again after a failure would only cost.
 	_ = f.Preallocate(l.preallocated)

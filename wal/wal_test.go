@@ -293,15 +293,15 @@ func TestGroupCommit(t *testing.T) {
 	}
 }
 
-// A log that is synced finds its place prepared, each step of it once; one that
+// A log that is synced finds its place prepared, as much again as it has; one that
 // is not has no use for that.
 func TestPreallocation(t *testing.T) {
 	l := newTestLog(t)
 	disk := vfs.NewFaulty(l.fs)
 	l.o.FS = disk
 	l.rotate(t)
-	p := make([]byte, preallocateBytes/8)
-	for i, want := range []int{0, 0, 1, 1, 1, 1, 1, 2, 2, 2} {
+	p := make([]byte, maxAheadBytes/8)
+	for i, want := range []int{0, 0, 1, 1, 1, 1, 2, 2, 2, 2} {
 		pos, err := l.Append(nil, p, i >= 2)
 		if err != nil {
 			t.Fatal(err)
