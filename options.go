@@ -93,7 +93,9 @@ type Options struct {
 	Durability Durability
 
 	// MemtableBytes is the memory of one memtable, in bytes; up to three exist
-	// at a time, and each becomes one table. Default: 32 MiB.
+	// at a time, and each becomes one table. Default: 32 MiB. As with CacheBytes,
+	// most of it is outside the Go heap where that can be (on Linux), and GOMEMLIMIT
+	// does not count it.
 	MemtableBytes int64
 	// CacheBytes is the memory for data blocks, in bytes; a negative number is
 	// none. Default: 32 MiB. Ignored with Cache.
