@@ -197,9 +197,14 @@ func TestNothingToMap(t *testing.T) {
 
 // A slice that outlives its buffer reads something, whatever became of that.
 func TestStaleSliceDoesNotFault(t *testing.T) {
-	p := &pool{mapRegion: mapRegion, giveBack: giveBack, keep: maxWarmBytes}
+	const cold = 8
+	const n = maxWarmBytes/mib + cold
+	gone := make(chan []byte, n)
+	p := &pool{mapRegion: mapRegion, keep: maxWarmBytes, giveBack: func(b []byte) {
+		giveBack(b)
+		gone <- b
+	}}
 	o := newOwner(p)
-	const n = maxWarmBytes/mib + 8
 	bufs := make([][]byte, n)
 	for i := range bufs {
 		bufs[i] = o.memory.Alloc(mib)
@@ -211,24 +216,21 @@ func TestStaleSliceDoesNotFault(t *testing.T) {
 	if granted == 0 {
 		t.Skip("all memory is the heap's")
 	}
-	const want = n - maxWarmBytes/mib
-	for range 1000 { // they go after they are counted
-		gone := 0
-		for _, buf := range bufs {
-			if buf[0] == 0 && bytes.Count(buf, []byte{0}) == len(buf) {
-				gone++
-			}
-		}
-		if gone == want {
-			return
-		}
-		runtime.Gosched()
+	for range cold { // they go after they are counted
+		<-gone
 	}
-	t.Errorf("not the pages of %d buffers are gone", want)
+	zeros := 0
+	for _, buf := range bufs {
+		if bytes.Count(buf, []byte{0}) == len(buf) {
+			zeros++
+		}
+	}
+	if zeros != cold {
+		t.Errorf("the pages of %d buffers are gone, want %d", zeros, cold)
+	}
 }
 
 func TestDue(t *testing.T) {
-
 	for _, c := range []struct {
 		name                                    string
 		granted, survived, retired, fresh, live int64
