@@ -3,6 +3,6 @@
 package offheap
 
 // mapRegion says that there is no memory but the heap's.
-func mapRegion(int) []byte { return nil }
+func mapRegion(int, bool) []byte { return nil }
 
 func giveBack([]byte) {}

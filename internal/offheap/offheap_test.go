@@ -3,6 +3,7 @@ package offheap
 import (
 	"bytes"
 	"runtime"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -21,7 +22,7 @@ type owner struct {
 func testPool() (p *pool, returned *int) {
 	returned = new(int)
 	return &pool{
-		mapRegion: func(n int) []byte { return make([]byte, n) },
+		mapRegion: func(n int, _ bool) []byte { return make([]byte, n) },
 		giveBack:  func([]byte) { *returned++ },
 		keep:      2 * maxWarmBytes,
 	}, returned
@@ -183,7 +184,7 @@ func TestRetired(t *testing.T) {
 
 func TestNothingToMap(t *testing.T) {
 	p, _ := testPool()
-	p.mapRegion = func(int) []byte { return nil }
+	p.mapRegion = func(int, bool) []byte { return nil }
 	o := newOwner(p)
 	buf := o.memory.Alloc(mib)
 	if len(buf) != mib {
@@ -193,6 +194,24 @@ func TestNothingToMap(t *testing.T) {
 	o.memory.Retire()
 	runtime.KeepAlive(o)
 	expect(t, p, Stats{})
+}
+
+// Only what goes beyond a small store is asked for in huge pages.
+func TestHugePages(t *testing.T) {
+	p, _ := testPool()
+	var asked []bool
+	p.mapRegion = func(n int, huge bool) []byte {
+		asked = append(asked, huge)
+		return make([]byte, n)
+	}
+	o := newOwner(p)
+	for range 4 {
+		o.memory.Alloc(regionBytes)
+	}
+	if want := []bool{false, false, true, true}; !slices.Equal(asked, want) {
+		t.Errorf("regions asked for in huge pages: %v, want %v", asked, want)
+	}
+	runtime.KeepAlive(o)
 }
 
 // A slice that outlives its buffer reads something, whatever became of that.

@@ -12,6 +12,10 @@ import (
 const (
 	// regionBytes is what is asked of the operating system at a time.
 	regionBytes = MaxBytes
+	// plainBytes are mapped with small pages: in a small store, much of a huge one
+	// would be touched, which takes up to milliseconds, for nothing. What is more than that is
+	// cheaper to read with huge pages, since address translation misses less.
+	plainBytes = 32 << 20
 	// maxWarmBytes bounds what KeepWarm can ask for.
 	maxWarmBytes = 64 << 20
 	// minRetired and minGrown are the garbage, known and possible, that is not
@@ -30,8 +34,8 @@ type Stats struct {
 
 // pool is the free buffers of the process, by class.
 type pool struct {
-	mapRegion func(n int) []byte // returns nil if there is none
-	giveBack  func(b []byte)     // lets the system have the pages of b until they are touched again
+	mapRegion func(n int, huge bool) []byte // returns nil if there is none
+	giveBack  func(b []byte)                // lets the system have the pages of b until they are touched again
 
 	mu sync.Mutex
 	// Guarded by mu:
@@ -106,7 +110,7 @@ func pop(list *[]*byte) *byte {
 // they do not fit goes to smaller classes.
 func (p *pool) carve(n int64) *byte {
 	if int64(len(p.rest)) < n {
-		region := p.mapRegion(regionBytes)
+		region := p.mapRegion(regionBytes, p.stats.Mapped >= plainBytes)
 		if region == nil {
 			return nil
 		}
