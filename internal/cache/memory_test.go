@@ -92,15 +92,17 @@ func TestSlabsFillTheirBuffers(t *testing.T) {
 		t.Fatalf("other tests left %d bytes", n)
 	}
 	for _, capacity := range []int64{12 << 20, 20 << 20, 24 << 20} {
-		c := New(capacity)
-		for i := range uint64(capacity / 4096) {
-			put(c, 1, i, 4096, nil, false)
+		for _, size := range []int{4096, 66_000} { // of the latter each has a slab to itself
+			c := New(capacity)
+			for i := range uint64(capacity) / uint64(size) {
+				put(c, 1, i, size, nil, false)
+			}
+			if outside, slabs := offheap.Metrics().Granted, c.Metrics().SlabBytes; outside > slabs {
+				t.Errorf("capacity %d: %d bytes outside the heap for %d in slabs", capacity, outside, slabs)
+			}
+			runtime.KeepAlive(c)
+			c = nil
+			granted(0)
 		}
-		if outside, slabs := offheap.Metrics().Granted, c.Metrics().SlabBytes; outside > slabs {
-			t.Errorf("capacity %d: %d bytes outside the heap for %d in slabs", capacity, outside, slabs)
-		}
-		runtime.KeepAlive(c)
-		c = nil
-		granted(0)
 	}
 }

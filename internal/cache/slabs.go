@@ -124,6 +124,9 @@ func (s *shard) memory(slabBytes int) []byte {
 		switch {
 		case s.slabTotal+int64(slabBytes) <= s.capBytes:
 			s.slabTotal += int64(slabBytes)
+			if slabBytes != s.slabBytes { // of one large block, which might fill but half of a buffer
+				return make([]byte, slabBytes)
+			}
 			return s.buffers.Alloc(slabBytes)
 		case len(s.spare) > 0:
 			s.slabTotal -= int64(len(s.spare[0]))
