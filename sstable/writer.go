@@ -18,6 +18,11 @@ const DefaultBlockSizeBytes = 4 << 10
 // writeChunkBytes is how much output is collected for one write.
 const writeChunkBytes = 256 << 10
 
+// startSyncBytes is how much of a table is left to the operating system before it
+// is asked to write it. Were it all left to the sync at the end, whoever builds
+// tables would wait for the disk half of the time.
+const startSyncBytes = 1 << 20
+
 // WriterOptions are the settings of a Writer.
 type WriterOptions struct {
 	FileNum keys.FileNum // seeds the filter
@@ -83,6 +88,7 @@ type Writer struct {
 	scratch []byte // of the compressor
 	sepBuf  []byte
 	written uint64 // bytes given to the file
+	started uint64 // bytes of them that are on their way to the disk
 }
 
 // pendingEntry is the index entry of the block that was finished last: its
@@ -245,6 +251,10 @@ func (w *Writer) flush() error {
 	}
 	w.written += uint64(len(w.out))
 	w.out = reuse(w.out)
+	if w.written-w.started >= startSyncBytes {
+		vfs.StartSync(w.f, int64(w.started))
+		w.started = w.written
+	}
 	return nil
 }
 

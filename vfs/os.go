@@ -150,6 +150,15 @@ func (o *osFile) Write(p []byte) (int, error) {
 
 func (o *osFile) Sync() error { return sys.SyncFile(o.f) }
 
+// StartSync asks for what was written to f from off on to be on its way to the
+// disk, so that Sync, which is still needed, has less to wait for. It is a hint,
+// which only files of OS take, and does not wait.
+func StartSync(f File, off int64) {
+	if o, ok := f.(*osFile); ok {
+		sys.StartSync(o.f, off)
+	}
+}
+
 func (o *osFile) Size() (int64, error) {
 	info, err := o.f.Stat()
 	if err != nil {
