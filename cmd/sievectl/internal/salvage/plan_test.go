@@ -41,3 +41,25 @@ func TestManifestBehind(t *testing.T) {
 		t.Errorf("%d of %d cut manifests can be loaded", behind, len(ends))
 	}
 }
+
+// TestManifestBehindANumber has a manifest that lost the edit of a flush, whose table
+// took its number before a segment took a later one, of which the manifest knows.
+func TestManifestBehindANumber(t *testing.T) {
+	st := &manifest.State{Version: new(manifest.Version), NextFileNum: 8, Segments: []manifest.Segment{{FileNum: 5, Sealed: true}, {FileNum: 7}}}
+	st.Version.Levels[6] = []*manifest.TableMeta{{FileNum: 4}}
+	for _, c := range []struct {
+		names string
+		lacks bool
+	}{
+		{"000004.sst 000005.wal 000007.wal", false},
+		{"000004.sst 000005.wal 000006.sst 000007.wal", false}, // left over
+		{"000004.sst 000007.wal", false},                       // lost
+		{"000004.sst 000006.sst 000007.wal", true},
+		{"000005.wal 000006.sst 000007.wal", true},
+		{"000004.sst 000007.wal 000009.wal", true},
+	} {
+		if err := behind(st, strings.Fields(c.names)); (err != nil) != c.lacks {
+			t.Errorf("%s: %v", c.names, err)
+		}
+	}
+}
