@@ -1,8 +1,8 @@
 // Package cache is a block cache that knows nothing of tables: it keeps byte
 // blocks under (identity, offset) keys, within a number of bytes that it never
-// exceeds, in memory outside the garbage collector's heap (see offheap). A cache
-// needs no closing: its memory goes once neither it nor a Handle of it is
-// reachable.
+// exceeds, in memory outside the garbage collector's heap (see offheap; blocks so
+// large that each has a slab to itself are on the heap). A cache needs no closing:
+// its memory goes once neither it nor a Handle of it is reachable.
 //
 // Shards divide the keys. A shard cuts its memory into equal slabs and each
 // slab into slots of one size class; a block lives in one slot. Eviction is
