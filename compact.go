@@ -266,7 +266,7 @@ func (db *DB) compact(ctx context.Context, lo, hi []byte, rewriteAll bool) error
 		last = max(last, t.Meta.LargestSeq)
 	}
 	r := &manualRequest{Manual: compaction.Manual{
-		Keys:   manifest.KeyRange{Lo: bytes.Clone(lo), Hi: bytes.Clone(hi), ToEnd: hi == nil},
+		Keys:   keys.Range{Lo: bytes.Clone(lo), Hi: bytes.Clone(hi), ToEnd: hi == nil},
 		Seq:    last,
 		Before: keys.FileNum(db.nextFile.Load()),
 

@@ -69,7 +69,7 @@ func explainedStore(t *testing.T, rng *rand.Rand, o Options) (db *DB, pool [][]b
 	o.L0CompactTables, o.L0SlowTables, o.L0StopTables = 100, 200, 300
 	db = mustOpen(t, mem, "/store", o)
 	release := quiesce(db) // and no compaction from now on: one would take counters away
-	db.running = append(db.running, compaction.Reservation{OutputLevel: manifest.NumLevels - 1, Keys: manifest.AllKeys()})
+	db.running = append(db.running, compaction.Reservation{OutputLevel: manifest.NumLevels - 1, Keys: keys.AllKeys()})
 	release()
 	write(160)
 	flushAll(t, db)

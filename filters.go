@@ -5,6 +5,7 @@ import (
 
 	"sievedb/compaction"
 	"sievedb/filter"
+	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
 	"sievedb/sstable"
 )
@@ -86,7 +87,7 @@ func (o *outputs) sizeFilter(p *sstable.Properties) (kind filter.Kind, millibits
 // twice the memory there.
 func alone(v *manifest.Version, p *sstable.Properties) bool {
 	for level := range v.Levels {
-		if len(v.Overlapping(level, manifest.KeyRange{Lo: p.SmallestKey, Hi: p.LargestKey})) > 0 {
+		if len(v.Overlapping(level, keys.Range{Lo: p.SmallestKey, Hi: p.LargestKey})) > 0 {
 			return false
 		}
 	}

@@ -40,7 +40,7 @@ func buildTree(t *testing.T, db *DB, counts ...int) {
 	t.Helper()
 	const bottom = manifest.NumLevels - 1
 	db.mu.Lock()
-	db.running = append(db.running, compaction.Reservation{OutputLevel: bottom, Keys: manifest.AllKeys()})
+	db.running = append(db.running, compaction.Reservation{OutputLevel: bottom, Keys: keys.AllKeys()})
 	db.mu.Unlock()
 	for range manifest.NumLevels { // so that the tables' sequence numbers are visible
 		must(t, db.Put(nil, nil))

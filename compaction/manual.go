@@ -13,7 +13,7 @@ import (
 // It covers what was there when it was made, told by Seq and Before: it ends
 // even while new writes arrive, and needs no memory of what it has done.
 type Manual struct {
-	Keys manifest.KeyRange
+	Keys keys.Range
 	// Seq is the greatest sequence number in any table when the request was
 	// made. Tables without a smaller or equal one need not be brought down.
 	Seq keys.SeqNum

@@ -21,19 +21,19 @@ type Elider struct {
 // userKey that is older than those of the inputs. It does not keep userKey.
 // Requires: userKey is not less than in the call before.
 func (e *Elider) Elide(userKey []byte) bool {
-	return e.nothingIn(manifest.KeyRange{Lo: userKey, Hi: userKey})
+	return e.nothingIn(keys.Range{Lo: userKey, Hi: userKey})
 }
 
 // ElideRange is Elide for every user key from lo up to hi, exclusive; a nil hi is
 // no bound. It does not keep them. Requires: lo is not less than in the call
 // before.
 func (e *Elider) ElideRange(lo, hi []byte) bool {
-	return e.nothingIn(manifest.KeyRange{Lo: lo, Hi: hi, HiExclusive: true, ToEnd: hi == nil})
+	return e.nothingIn(keys.Range{Lo: lo, Hi: hi, HiExclusive: true, ToEnd: hi == nil})
 }
 
 // nothingIn reports whether no table overlaps r. Requires: r does not begin
 // before the range of the call before.
-func (e *Elider) nothingIn(r manifest.KeyRange) bool {
+func (e *Elider) nothingIn(r keys.Range) bool {
 	for i, run := range e.runs {
 		for len(run) > 0 && run[0].KeyRange().EndsBefore(r.Lo) {
 			run = run[1:]

@@ -54,7 +54,7 @@ func TestElide(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			plan, ok := picture{tree: test.tree, manual: &Manual{Keys: manifest.AllKeys(), Seq: keys.MaxSeqNum}}.pick(t)
+			plan, ok := picture{tree: test.tree, manual: &Manual{Keys: keys.AllKeys(), Seq: keys.MaxSeqNum}}.pick(t)
 			if !ok {
 				t.Fatal("no plan")
 			}

@@ -165,7 +165,7 @@ func (p *picker) movable(plan *Plan) bool {
 // smallNeighbour returns, for inputs of size bytes that overlap nothing in the
 // output level, the table before them there if both are small, so that they
 // become one: many short sessions would otherwise pile up tiny tables.
-func (p *picker) smallNeighbour(output int, span manifest.KeyRange, size uint64) []*manifest.TableMeta {
+func (p *picker) smallNeighbour(output int, span keys.Range, size uint64) []*manifest.TableMeta {
 	small := p.config.tableBytes(output, p.base) / 4
 	tables := p.v.Levels[output]
 	i, _ := slices.BinarySearchFunc(tables, span.Lo, func(t *manifest.TableMeta, key []byte) int {
@@ -200,7 +200,7 @@ func (p *picker) groupsL0() [][]*manifest.TableMeta {
 		return bytes.Compare(a.Smallest, b.Smallest)
 	})
 	var groups [][]*manifest.TableMeta
-	var span manifest.KeyRange // of the last group
+	var span keys.Range // of the last group
 	for _, t := range tables {
 		if last := len(groups) - 1; last >= 0 && span.Overlaps(t.KeyRange()) {
 			groups[last] = append(groups[last], t)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"sievedb/internal/manifest"
+	"sievedb/internal/keys"
 )
 
 func TestPickL0(t *testing.T) {
@@ -349,9 +349,9 @@ func TestPickReclaim(t *testing.T) {
 }
 
 func TestPickManual(t *testing.T) {
-	all := func() *Manual { return &Manual{Keys: manifest.AllKeys(), Seq: 100, Before: 100} }
+	all := func() *Manual { return &Manual{Keys: keys.AllKeys(), Seq: 100, Before: 100} }
 	some := all()
-	some.Keys = manifest.KeyRange{Lo: []byte("c"), Hi: []byte("d")}
+	some.Keys = keys.Range{Lo: []byte("c"), Hi: []byte("d")}
 	again := all()
 	again.RewriteAll = true
 	tree := `L0 9 a-f
@@ -431,14 +431,14 @@ func TestPickManual(t *testing.T) {
 func TestManualDoneWaitsForRunning(t *testing.T) {
 	v := parseTree(t, `L0 2 c-d
 	                   L6 1 a-b`)
-	m := Manual{Keys: manifest.AllKeys(), Seq: 2, Before: 3}
+	m := Manual{Keys: keys.AllKeys(), Seq: 2, Before: 3}
 	if m.Done(v, pictureConfig) {
 		t.Error("done, although level 0 has a table")
 	}
 	if !m.Done(parseTree(t, `L6 2 c-d`), pictureConfig) {
 		t.Error("not done, although all is at the bottom")
 	}
-	m.Keys = manifest.KeyRange{Lo: []byte("x"), ToEnd: true}
+	m.Keys = keys.Range{Lo: []byte("x"), ToEnd: true}
 	if !m.Done(v, pictureConfig) {
 		t.Error("not done, although no table overlaps the range")
 	}

@@ -90,7 +90,7 @@ func parseRunning(t *testing.T, picture string) []Reservation {
 	return out
 }
 
-func parseRange(t *testing.T, s string) manifest.KeyRange {
+func parseRange(t *testing.T, s string) keys.Range {
 	t.Helper()
 	lo, hi, ok := strings.Cut(s, "-")
 	if !ok {
@@ -98,9 +98,9 @@ func parseRange(t *testing.T, s string) manifest.KeyRange {
 	}
 	hi, exclusive := strings.CutSuffix(hi, ")")
 	if hi == "~" {
-		return manifest.KeyRange{Lo: []byte(lo), ToEnd: true}
+		return keys.Range{Lo: []byte(lo), ToEnd: true}
 	}
-	return manifest.KeyRange{Lo: []byte(lo), Hi: []byte(hi), HiExclusive: exclusive}
+	return keys.Range{Lo: []byte(lo), Hi: []byte(hi), HiExclusive: exclusive}
 }
 
 func scan(t *testing.T, s, format string, into ...any) {

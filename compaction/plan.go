@@ -41,7 +41,7 @@ func (r Reason) String() string {
 // through a reserved level, so what has nothing older below it stays so.
 type Reservation struct {
 	StartLevel, OutputLevel int
-	Keys                    manifest.KeyRange
+	Keys                    keys.Range
 }
 
 // Overlaps reports whether r and o must not run together.
@@ -115,8 +115,8 @@ func (p *Plan) KeptRangeDels(spans []rangedel.Span, oldest keys.SeqNum) []ranged
 }
 
 // spanRange returns the user keys of a span.
-func spanRange(s rangedel.Span) manifest.KeyRange {
-	return manifest.KeyRange{Lo: s.Start, Hi: s.End, HiExclusive: true, ToEnd: s.End == nil}
+func spanRange(s rangedel.Span) keys.Range {
+	return keys.Range{Lo: s.Start, Hi: s.End, HiExclusive: true, ToEnd: s.End == nil}
 }
 
 // Splitter returns a new Splitter for the output of the plan.
@@ -135,7 +135,7 @@ func sizeBytes(tables []*manifest.TableMeta) uint64 {
 }
 
 // hull returns the least range that covers all tables. Requires: there is one.
-func hull(tables ...*manifest.TableMeta) manifest.KeyRange {
+func hull(tables ...*manifest.TableMeta) keys.Range {
 	r := tables[0].KeyRange()
 	for _, t := range tables[1:] {
 		r = r.Union(t.KeyRange())

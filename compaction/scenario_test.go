@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"sievedb/internal/keys"
-	"sievedb/internal/manifest"
 )
 
 func TestRandomLoadReachesItsShape(t *testing.T) {
@@ -165,7 +164,7 @@ func TestManualCompaction(t *testing.T) {
 	s := newSim(t, newSeed(), historyConfig)
 	s.runHistory(4000, 500)
 	compact := func(write bool) {
-		m := Manual{Keys: manifest.AllKeys(), Seq: s.seq, Before: s.nextFile}
+		m := Manual{Keys: keys.AllKeys(), Seq: s.seq, Before: s.nextFile}
 		s.flush()
 		for steps := 0; !m.Done(s.v, s.config); steps++ {
 			if steps > 20_000 {
@@ -204,7 +203,7 @@ func TestManualCompaction(t *testing.T) {
 // old entries back. Every case ends with everything compacted.
 func TestResurrection(t *testing.T) {
 	const put, del = keys.KindPut, keys.KindDelete
-	manual := func(s *sim, r manifest.KeyRange) {
+	manual := func(s *sim, r keys.Range) {
 		s.flush()
 		m := Manual{Keys: r, Seq: s.seq, Before: s.nextFile}
 		for !m.Done(s.v, s.config) {
@@ -217,7 +216,7 @@ func TestResurrection(t *testing.T) {
 		}
 		s.check()
 	}
-	key := func(k uint32) manifest.KeyRange { return manifest.KeyRange{Lo: simKey(k), Hi: simKey(k)} }
+	key := func(k uint32) keys.Range { return keys.Range{Lo: simKey(k), Hi: simKey(k)} }
 	for _, test := range []struct {
 		name string
 		run  func(s *sim)
@@ -226,12 +225,12 @@ func TestResurrection(t *testing.T) {
 			for k := range uint32(60) {
 				s.write(k, put)
 			}
-			manual(s, manifest.AllKeys())
+			manual(s, keys.AllKeys())
 			for k := range uint32(30) {
 				s.write(k, del)
 			}
-			manual(s, manifest.KeyRange{Lo: simKey(30), ToEnd: true})
-			manual(s, manifest.KeyRange{Lo: simKey(10), Hi: simKey(20)})
+			manual(s, keys.Range{Lo: simKey(30), ToEnd: true})
+			manual(s, keys.Range{Lo: simKey(10), Hi: simKey(20)})
 		}},
 		{"a delete and only the upper levels compacted", func(s *sim) {
 			for range 5 {
@@ -265,10 +264,10 @@ func TestResurrection(t *testing.T) {
 			for k := range uint32(60) {
 				s.write(k, put)
 			}
-			manual(s, manifest.AllKeys())
+			manual(s, keys.AllKeys())
 			s.write(3, del)
 			s.write(4, put)
-			manual(s, manifest.AllKeys())
+			manual(s, keys.AllKeys())
 		}},
 		{"put, delete and put again through a table with zeroed numbers", func(s *sim) {
 			s.write(1, put)
@@ -285,7 +284,7 @@ func TestResurrection(t *testing.T) {
 			s.history = map[uint32][]keys.Trailer{}
 			test.run(s)
 			s.snapshots = nil
-			manual(s, manifest.AllKeys())
+			manual(s, keys.AllKeys())
 			for _, table := range s.v.Levels[bottom] {
 				if table.Deletes > 0 || table.Entries != table.UserKeys {
 					t.Errorf("dead entries are left in %v", table)

@@ -265,7 +265,7 @@ func (s *sim) writeAmp() float64 { return float64(s.writtenBytes) / float64(s.fl
 // range tombstone of that run or a newer one hides it.
 func (s *sim) get(k uint32, snapshot keys.SeqNum) (seq keys.SeqNum, found bool) {
 	key := simKey(k)
-	point := manifest.KeyRange{Lo: key, Hi: key}
+	point := keys.Range{Lo: key, Hi: key}
 	cover := newestOf(s.memRanges, key, snapshot)
 	for _, e := range slices.Backward(s.memtable) {
 		if bytes.Equal(e.key.UserKey, key) && e.key.Trailer.Visible(snapshot) {

@@ -81,7 +81,7 @@ func (o *simTables) finish(spans []rangedel.Span) {
 	o.sim.nextFile++
 	set := rangedel.NewSet(spans)
 	if set != nil {
-		r := manifest.KeyRange{Lo: spans[0].Start, Hi: spans[len(spans)-1].End, HiExclusive: true, ToEnd: spans[len(spans)-1].End == nil}
+		r := keys.Range{Lo: spans[0].Start, Hi: spans[len(spans)-1].End, HiExclusive: true, ToEnd: spans[len(spans)-1].End == nil}
 		if len(o.table) > 0 {
 			r = r.Union(m.KeyRange())
 		}
@@ -146,7 +146,7 @@ func (s *sim) checkRanges(level int, t *manifest.TableMeta, least map[string]key
 			least[string(key)] = st.Seq
 		}
 		for below := level + 1; below < manifest.NumLevels; below++ {
-			for _, o := range s.v.Overlapping(below, manifest.KeyRange{Lo: key, Hi: key}) {
+			for _, o := range s.v.Overlapping(below, keys.Range{Lo: key, Hi: key}) {
 				for _, e := range s.data[o.FileNum] {
 					if bytes.Equal(e.key.UserKey, key) && e.key.Trailer.SeqNum() >= st.Seq {
 						s.tb.Fatalf("level %d table %d: a range tombstone at %d is above %v in level %d", level, t.FileNum, st.Seq, e.key, below)

@@ -115,7 +115,7 @@ func TestKeptRangeDels(t *testing.T) {
 		{"an older table of range tombstones alone", "L4 1 a-z size=500\nL5 2 a-b\nL6 3 g-k) rd=1 n=0 size=40000", "h-i3", "h-i3"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			plan, ok := picture{tree: test.tree, manual: &Manual{Keys: manifest.AllKeys(), Seq: keys.MaxSeqNum}}.pick(t)
+			plan, ok := picture{tree: test.tree, manual: &Manual{Keys: keys.AllKeys(), Seq: keys.MaxSeqNum}}.pick(t)
 			if !ok {
 				t.Fatal("no plan")
 			}

@@ -41,8 +41,8 @@ type TableMeta struct {
 
 // KeyRange returns the range of user keys that the table covers. Its slices
 // are the table's own.
-func (t *TableMeta) KeyRange() KeyRange {
-	return KeyRange{Lo: t.Smallest, Hi: t.Largest, HiExclusive: t.LargestExclusive, ToEnd: t.ToEnd}
+func (t *TableMeta) KeyRange() keys.Range {
+	return keys.Range{Lo: t.Smallest, Hi: t.Largest, HiExclusive: t.LargestExclusive, ToEnd: t.ToEnd}
 }
 
 // String prints the table as in a picture of its version, without the level.
@@ -67,7 +67,7 @@ type Version struct {
 // Overlapping returns the tables of a level that overlap r, in the order of
 // the level. For a level deeper than zero the result is a part of the level
 // and must not be written. Requires: 0 <= level < NumLevels.
-func (v *Version) Overlapping(level int, r KeyRange) []*TableMeta {
+func (v *Version) Overlapping(level int, r keys.Range) []*TableMeta {
 	tables := v.Levels[level]
 	if level == 0 {
 		var out []*TableMeta

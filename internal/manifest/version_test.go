@@ -313,7 +313,7 @@ func TestOverlapping(t *testing.T) {
 		}
 		next += 4
 		lo := fmt.Sprintf("%03d", rng.IntN(1000))[:rng.IntN(4)]
-		r := KeyRange{Lo: []byte(lo), Hi: fmt.Appendf(nil, "%s%d", lo, rng.IntN(1000)), HiExclusive: rng.IntN(2) == 0, ToEnd: rng.IntN(5) == 0}
+		r := keys.Range{Lo: []byte(lo), Hi: fmt.Appendf(nil, "%s%d", lo, rng.IntN(1000)), HiExclusive: rng.IntN(2) == 0, ToEnd: rng.IntN(5) == 0}
 		for level, tables := range v.Levels {
 			var want []*TableMeta
 			for _, m := range tables {
@@ -333,12 +333,12 @@ func TestOverlapping(t *testing.T) {
 func TestOverlappingEmptyKey(t *testing.T) {
 	v := sample(t)
 	for level, want := range map[int]string{0: "[]", 1: "[000002 [..e] seq 0-5 2.0 KiB]", 6: "[]"} {
-		if got := fmt.Sprint(v.Overlapping(level, KeyRange{})); got != want {
+		if got := fmt.Sprint(v.Overlapping(level, keys.Range{})); got != want {
 			t.Errorf("level %d: got %s, want %s", level, got, want)
 		}
 	}
 	for level, tables := range v.Levels {
-		if got := v.Overlapping(level, AllKeys()); !slices.Equal(got, tables) {
+		if got := v.Overlapping(level, keys.AllKeys()); !slices.Equal(got, tables) {
 			t.Errorf("level %d: all keys overlap %v", level, got)
 		}
 	}
@@ -368,7 +368,7 @@ func BenchmarkApply(b *testing.B) {
 
 func BenchmarkOverlapping(b *testing.B) {
 	v := big(b, 10_000)
-	r := KeyRange{Lo: []byte("00050000"), Hi: []byte("00050105")}
+	r := keys.Range{Lo: []byte("00050000"), Hi: []byte("00050105")}
 	b.ReportAllocs()
 	for b.Loop() {
 		v.Overlapping(5, r)

@@ -129,7 +129,7 @@ func (t *Table) check(r *sstable.Reader) error {
 		return corrupt.In(corrupt.At(0, "range tombstones of the table", want, got), r.Name(), 0)
 	}
 	b := r.Bounds()
-	got, want := manifest.KeyRange{Lo: b.Smallest, Hi: b.Largest, HiExclusive: b.LargestExclusive, ToEnd: b.ToEnd}, t.Meta.KeyRange()
+	got, want := keys.Range{Lo: b.Smallest, Hi: b.Largest, HiExclusive: b.LargestExclusive, ToEnd: b.ToEnd}, t.Meta.KeyRange()
 	if bytes.Equal(got.Lo, want.Lo) && bytes.Equal(got.Hi, want.Hi) && got.HiExclusive == want.HiExclusive && got.ToEnd == want.ToEnd {
 		return nil
 	}

@@ -8,7 +8,6 @@ import (
 
 	"sievedb/internal/iter"
 	"sievedb/internal/keys"
-	"sievedb/internal/manifest"
 	"sievedb/internal/rangedel"
 	"sievedb/memtable"
 	"sievedb/sstable"
@@ -63,7 +62,7 @@ func (c Changes) Key(s *State, key []byte, hash uint64) (bool, error) {
 // that there is no upper end. A range tombstone counts whether there was anything
 // under it or not.
 func (c Changes) Range(s *State, lo, hi []byte, toEnd bool) (key []byte, changed bool, err error) {
-	span := manifest.KeyRange{Lo: lo, Hi: hi, ToEnd: toEnd}
+	span := keys.Range{Lo: lo, Hi: hi, ToEnd: toEnd}
 	look := func(it iter.Iterator, openErr error) {
 		if openErr != nil {
 			err = errors.Join(err, openErr)
@@ -110,7 +109,7 @@ func (c Changes) Range(s *State, lo, hi []byte, toEnd bool) (key []byte, changed
 
 // inLog returns a key of r that a range tombstone newer than After covers, nil if
 // there is none. log may be nil.
-func (c Changes) inLog(log *rangedel.Log, r manifest.KeyRange) []byte {
+func (c Changes) inLog(log *rangedel.Log, r keys.Range) []byte {
 	if log == nil {
 		return nil
 	}
@@ -118,7 +117,7 @@ func (c Changes) inLog(log *rangedel.Log, r manifest.KeyRange) []byte {
 		if t.Seq <= c.After {
 			break // as all before it
 		}
-		if o := (manifest.KeyRange{Lo: t.Start, Hi: t.End, HiExclusive: true, ToEnd: t.End == nil}); r.Overlaps(o) {
+		if o := (keys.Range{Lo: t.Start, Hi: t.End, HiExclusive: true, ToEnd: t.End == nil}); r.Overlaps(o) {
 			return within(r.Lo, t.Start)
 		}
 	}
@@ -126,7 +125,7 @@ func (c Changes) inLog(log *rangedel.Log, r manifest.KeyRange) []byte {
 }
 
 // inSet is inLog for the range tombstones of a table.
-func (c Changes) inSet(set *rangedel.Set, r manifest.KeyRange) []byte {
+func (c Changes) inSet(set *rangedel.Set, r keys.Range) []byte {
 	for at := r.Lo; set != nil && !r.EndsBefore(at); {
 		st := set.StretchAt(at, keys.MaxSeqNum)
 		if st.Seq > c.After {

@@ -92,7 +92,7 @@ func (c *checker) compare(name string, t *checkedTable) {
 		}
 	}
 	b := t.reader.Bounds() // of entries and range tombstones together
-	got := manifest.KeyRange{Lo: b.Smallest, Hi: b.Largest, HiExclusive: b.LargestExclusive, ToEnd: b.ToEnd}
+	got := keys.Range{Lo: b.Smallest, Hi: b.Largest, HiExclusive: b.LargestExclusive, ToEnd: b.ToEnd}
 	if want := m.KeyRange(); !bytes.Equal(got.Lo, want.Lo) || got.CompareEnds(want) != 0 || b.SmallestSeq != m.SmallestSeq || b.LargestSeq != m.LargestSeq {
 		c.problemf(name, "keys %.128v with sequence numbers %d to %d, the manifest says %.128v with %d to %d",
 			got, b.SmallestSeq, b.LargestSeq, want, m.SmallestSeq, m.LargestSeq)

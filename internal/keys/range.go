@@ -1,4 +1,4 @@
-package manifest
+package keys
 
 import (
 	"bytes"
@@ -6,22 +6,22 @@ import (
 	"strconv"
 )
 
-// KeyRange is a range of user keys, from Lo on, up to Hi. The empty user key is a
+// Range is a range of user keys, from Lo on, up to Hi. The empty user key is a
 // key like any other and the smallest, and a nil slice means it: a range without
 // a lower end has an empty Lo, but one without an upper end needs ToEnd. The zero
-// KeyRange holds the empty key only. No range is empty: Lo <= Hi, and Lo < Hi if
+// Range holds the empty key only. No range is empty: Lo <= Hi, and Lo < Hi if
 // Hi is exclusive.
-type KeyRange struct {
+type Range struct {
 	Lo, Hi      []byte
 	HiExclusive bool // Hi is not in the range, as the end of a range tombstone
 	ToEnd       bool // there is no upper end and Hi does not count
 }
 
 // AllKeys returns the range of every user key.
-func AllKeys() KeyRange { return KeyRange{ToEnd: true} }
+func AllKeys() Range { return Range{ToEnd: true} }
 
 // EndsBefore reports whether all of r lies before key.
-func (r KeyRange) EndsBefore(key []byte) bool {
+func (r Range) EndsBefore(key []byte) bool {
 	if r.ToEnd {
 		return false
 	}
@@ -30,15 +30,15 @@ func (r KeyRange) EndsBefore(key []byte) bool {
 }
 
 // Contains reports whether key is in r.
-func (r KeyRange) Contains(key []byte) bool {
+func (r Range) Contains(key []byte) bool {
 	return bytes.Compare(r.Lo, key) <= 0 && !r.EndsBefore(key)
 }
 
 // Overlaps reports whether some user key could be in both ranges.
-func (r KeyRange) Overlaps(o KeyRange) bool { return !r.EndsBefore(o.Lo) && !o.EndsBefore(r.Lo) }
+func (r Range) Overlaps(o Range) bool { return !r.EndsBefore(o.Lo) && !o.EndsBefore(r.Lo) }
 
 // CompareEnds orders ranges by their ends alone.
-func (r KeyRange) CompareEnds(o KeyRange) int {
+func (r Range) CompareEnds(o Range) int {
 	if r.ToEnd || o.ToEnd {
 		return cmp.Compare(bit(r.ToEnd), bit(o.ToEnd))
 	}
@@ -53,7 +53,7 @@ func bit(b bool) int {
 }
 
 // Union returns the least range that covers r and o. It shares their slices.
-func (r KeyRange) Union(o KeyRange) KeyRange {
+func (r Range) Union(o Range) Range {
 	u := r
 	if r.CompareEnds(o) < 0 {
 		u = o
@@ -66,7 +66,7 @@ func (r KeyRange) Union(o KeyRange) KeyRange {
 }
 
 // String prints "[a..b]", "[a..b)" or "[a..)".
-func (r KeyRange) String() string {
+func (r Range) String() string {
 	lo := "[" + printKey(r.Lo) + ".."
 	switch {
 	case r.ToEnd:

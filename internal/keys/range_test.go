@@ -1,4 +1,4 @@
-package manifest
+package keys
 
 import (
 	"cmp"
@@ -13,11 +13,11 @@ var (
 )
 
 // ranges are all that there are, and what each holds of the universe.
-func ranges() (all []KeyRange, holds []map[string]bool) {
+func ranges() (all []Range, holds []map[string]bool) {
 	for i := 0; i < len(places); i++ {
 		for j := i; j <= len(places); j++ {
 			for _, exclusive := range []bool{false, true} {
-				r := KeyRange{Lo: []byte(places[i]), HiExclusive: exclusive}
+				r := Range{Lo: []byte(places[i]), HiExclusive: exclusive}
 				switch {
 				case exclusive && (i == j || j == len(places)):
 					continue
@@ -40,7 +40,7 @@ func ranges() (all []KeyRange, holds []map[string]bool) {
 	return all, holds
 }
 
-func TestKeyRange(t *testing.T) {
+func TestRange(t *testing.T) {
 	all, holds := ranges()
 	last := func(in map[string]bool) (k string) {
 		for key := range in {
