@@ -97,7 +97,10 @@ func (db *DB) cut() (c *cut, err error) {
 	c.manifest.NextFileNum = keys.FileNum(db.nextFile.Load())
 	c.manifest.Segments = slices.Clone(c.manifest.Segments)
 	newest := &c.manifest.Segments[len(c.manifest.Segments)-1] // the log's own, always there
-	newest.Sealed, newest.SizeBytes = true, uint64(c.end-db.logStart)
+	newest.SizeBytes = uint64(c.end - db.logStart)
+	for i := range c.manifest.Segments {
+		c.manifest.Segments[i].Sealed = true // once the log is synced
+	}
 	c.state = db.acquire() // with the manifest's version: edits install it under the same lock
 	for _, s := range c.manifest.Segments {
 		f, err := db.fs.Open(filepath.Join(db.dir, wal.SegmentName(s.FileNum)))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -141,7 +142,7 @@ func (db *DB) close() error {
 	if fatal := db.fatal.Load(); fatal != nil {
 		errs = []error{*fatal} // which is what the log's error would repeat
 	} else if logErr == nil {
-		errs = append(errs, db.edit(&manifest.Edit{SealedSegments: []manifest.SealedSegment{{FileNum: num, SizeBytes: uint64(size)}}}, nil))
+		errs = append(errs, db.edit(&manifest.Edit{EndedSegments: []manifest.SegmentEnd{{FileNum: num, SizeBytes: uint64(size), Sealed: true}}}, nil))
 		db.manifestMu.Lock()
 		errs = append(errs, db.manifest.Vouch())
 		db.manifestMu.Unlock()
@@ -221,6 +222,11 @@ func (db *DB) spawn(f func()) { db.workers.Go(f) }
 func (db *DB) edit(e *manifest.Edit, opened map[keys.FileNum]*table.Table) error {
 	db.manifestMu.Lock()
 	defer db.manifestMu.Unlock()
+	return db.editLocked(e, opened)
+}
+
+// editLocked is edit with manifestMu held.
+func (db *DB) editLocked(e *manifest.Edit, opened map[keys.FileNum]*table.Table) error {
 	if fatal := db.fatal.Load(); fatal != nil {
 		return *fatal // nothing may follow a write whose outcome is unknown
 	}
@@ -239,13 +245,16 @@ func (db *DB) edit(e *manifest.Edit, opened map[keys.FileNum]*table.Table) error
 	} else if err != nil {
 		return db.fail(fmt.Errorf("manifest: %w", err))
 	}
+	db.log.Release(e.OldestSegment)
 	for _, s := range before {
 		if s.FileNum < e.OldestSegment {
 			db.trash.add(nil, wal.SegmentName(s.FileNum))
 		}
 	}
-	for _, s := range e.SealedSegments {
-		db.logStart += wal.Position(s.SizeBytes) // the log goes on behind it
+	for _, s := range e.EndedSegments {
+		if slices.Contains(before, manifest.Segment{FileNum: s.FileNum}) { // the log goes on behind it
+			db.logStart += wal.Position(s.SizeBytes)
+		}
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -253,6 +262,22 @@ func (db *DB) edit(e *manifest.Edit, opened map[keys.FileNum]*table.Table) error
 	db.cond.Broadcast()
 	return nil
 }
+
+// sealSegment logs that a segment that had ended is durable, if it is still live.
+func (db *DB) sealSegment(num keys.FileNum, sizeBytes int64) error {
+	db.manifestMu.Lock()
+	defer db.manifestMu.Unlock()
+	end := manifest.SegmentEnd{FileNum: num, SizeBytes: uint64(sizeBytes)}
+	if !slices.Contains(db.manifest.State().Segments, manifest.Segment(end)) {
+		return nil // its memtable is a table
+	}
+	end.Sealed = true
+	return db.editLocked(&manifest.Edit{EndedSegments: []manifest.SegmentEnd{end}}, nil)
+}
+
+// lazyLog reports whether a segment ends unsynced: where writes are not synced, most
+// are in a table before anybody asks for that.
+func (db *DB) lazyLog() bool { return db.o.Durability == SyncNever }
 
 // rewriteManifest replaces the manifest by one that starts with the present
 // state. Called with manifestMu held.

@@ -267,25 +267,27 @@ func (db *DB) openTable(files *filecache.Cache, m *manifest.TableMeta, level int
 }
 
 // replay reads the log into memtables, turns those that fill up into tables,
-// and returns the segments that the last one still needs, all sealed.
+// and returns the segments that the last one still needs, all sealed. The log ends
+// in the first segment of which a crash took a part: what is in later ones was
+// committed after what is gone.
 func (r *recovery) replay() (live []manifest.Segment, err error) {
 	db := r.db
-	for i, s := range r.state.Segments {
-		sealed := wal.Segment{Num: s.FileNum, Sealed: s.Sealed, SizeBytes: int64(s.SizeBytes)}
-		good, err := wal.Replay(db.fs, db.dir, db.storeID, sealed, func(payload []byte) error { return r.apply(payload, s.FileNum) })
+	for _, s := range r.state.Segments {
+		from := wal.Segment{Num: s.FileNum, Sealed: s.Sealed, SizeBytes: int64(s.SizeBytes)}
+		good, err := wal.Replay(db.fs, db.dir, db.storeID, from, func(payload []byte) error { return r.apply(payload, s.FileNum) })
 		if err != nil {
 			return nil, err
 		}
 		if !s.Sealed {
-			if i < len(r.state.Segments)-1 {
-				return nil, corrupt.In(corrupt.At(0, "WAL segment before the last", "sealed", "not sealed"), wal.SegmentName(s.FileNum), 0)
-			}
 			// Cut and synced, before another segment is created (invariant 11).
 			if err := wal.Seal(db.fs, db.dir, s.FileNum, good); err != nil {
 				return nil, err
 			}
 		}
 		live = append(live, manifest.Segment{FileNum: s.FileNum, Sealed: true, SizeBytes: uint64(good)})
+		if good < int64(s.SizeBytes) {
+			break
+		}
 	}
 	for len(live) > 0 && (r.buffer.Table == nil || live[0].FileNum < r.buffer.segment) {
 		live = live[1:]
@@ -355,7 +357,9 @@ func (r *recovery) begin(segments []manifest.Segment) (err error) {
 	}
 	fresh := r.state.ManifestNum == 0
 	createLog := func() error {
-		r.log, err = wal.Create(wal.Options{FS: db.fs, Dir: db.dir, Store: db.storeID, Wake: db.wakeWriter}, segment)
+		r.log, err = wal.Create(wal.Options{
+			FS: db.fs, Dir: db.dir, Store: db.storeID, Lazy: db.lazyLog(), Seal: db.sealSegment, Wake: db.wakeWriter,
+		}, segment)
 		return err
 	}
 	st := &manifest.State{

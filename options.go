@@ -30,8 +30,9 @@ const (
 	SyncAlways
 	// SyncNever returns once the write is buffered. It reaches the operating
 	// system within milliseconds, where it survives the death of the process,
-	// and the disk with a later synced write, DB.Sync, a full memtable or
-	// DB.Close. A crash loses only a suffix of the writes.
+	// and the disk with a later synced write, DB.Sync, DB.Flush, DB.Close, or
+	// when its memtable, two full ones later at most, is a table. A crash loses
+	// only a suffix of the writes.
 	SyncNever
 )
 

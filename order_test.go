@@ -1,8 +1,11 @@
 package sievedb
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
+	"slices"
 	"sync"
 	"testing"
 
@@ -13,9 +16,11 @@ import (
 
 // fileOrder watches the calls of a store for those that come too early.
 type fileOrder struct {
-	mem *vfs.Mem
+	mem  *vfs.Mem
+	lazy bool // segments end unsynced
 
 	mu       sync.Mutex
+	fresh    map[string]bool // segments of nothing but a header
 	unsynced map[string]bool // segments with bytes that a crash may take
 	seen     map[string]int  // how often each rule was looked at
 	broken   []string
@@ -27,17 +32,59 @@ func (o *fileOrder) hook(call vfs.Call) {
 	kind, _ := parseName(path.Base(call.Name))
 	switch {
 	case kind == kindSegment && call.Op == vfs.OpCreate:
-		for name := range o.unsynced {
-			o.is("invariant 11", false, "%s is created, and %s is not synced", call.Name, name)
+		if !o.lazy {
+			o.syncedBefore(call.Name)
 		}
-		o.is("invariant 11", true, "")
+		o.fresh[call.Name] = true
 	case kind == kindSegment && call.Op&(vfs.OpWrite|vfs.OpTruncate) != 0:
+		if call.Op == vfs.OpWrite && !o.fresh[call.Name] && !o.unsynced[call.Name] {
+			o.endedBefore(call.Name)
+		}
 		o.unsynced[call.Name] = true
 	case kind == kindSegment && call.Op == vfs.OpSync:
+		if !o.fresh[call.Name] {
+			o.syncedBefore(call.Name)
+		}
+		delete(o.fresh, call.Name)
 		delete(o.unsynced, call.Name)
 	case call.Op == vfs.OpRemove:
 		o.removal(kind, call.Name)
+		delete(o.unsynced, call.Name)
 	}
+}
+
+// syncedBefore wants the segments before name, as far as a crash may bring them
+// back, to be synced.
+func (o *fileOrder) syncedBefore(name string) {
+	for _, s := range o.segments(name, vfs.CrashLost) {
+		before := path.Join(path.Dir(name), wal.SegmentName(s.FileNum))
+		o.is("invariant 11", before >= name || !o.unsynced[before], "%s is created or synced, and %s is not synced", name, before)
+	}
+}
+
+// endedBefore wants the segments before name to have ended, and name to be live,
+// in whatever a crash leaves of the manifest.
+func (o *fileOrder) endedBefore(name string) {
+	for seed := range uint64(4) {
+		segments := o.segments(name, seed)
+		for _, s := range segments {
+			before := wal.SegmentName(s.FileNum)
+			o.is("invariant 11", before >= path.Base(name) || s.Ended(), "%s is written to, and %s has no end", name, before)
+		}
+		live := slices.ContainsFunc(segments, func(s manifest.Segment) bool { return wal.SegmentName(s.FileNum) == path.Base(name) })
+		o.is("invariant 11", live, "%s is written to, and the manifest does not know it", name)
+	}
+}
+
+// segments returns the live segments after a crash, none where there is no store
+// yet.
+func (o *fileOrder) segments(name string, seed uint64) []manifest.Segment {
+	st, err := manifest.Load(o.mem.CrashClone(seed), path.Dir(name))
+	if err != nil {
+		o.is("a manifest", errors.Is(err, fs.ErrNotExist), "%v", err)
+		return nil
+	}
+	return st.Segments
 }
 
 // removal wants no state that a crash could bring back to name the file.
@@ -74,13 +121,14 @@ func (o *fileOrder) is(rule string, holds bool, format string, args ...any) {
 }
 
 // TestFileOrder watches the order of calls in which invariants 11, 13, 15 and 17
-// consist: a segment is synced before the next exists, in every durability mode,
-// and a file is removed only when no crash can bring back what needs it.
+// consist: a segment is written to when those before it have ended, and synced when
+// those before it are synced; where writes are synced, it is created only then.
+// And a file is removed only when no crash can bring back what needs it.
 func TestFileOrder(t *testing.T) {
 	rng := newRand(newSeed(t))
 	for _, d := range []Durability{SyncAlways, SyncNever} {
 		mem := vfs.NewMem()
-		o := &fileOrder{mem: mem, unsynced: map[string]bool{}, seen: map[string]int{}}
+		o := &fileOrder{mem: mem, lazy: d == SyncNever, fresh: map[string]bool{}, unsynced: map[string]bool{}, seen: map[string]int{}}
 		f := vfs.NewFaulty(mem)
 		f.SetHook(o.hook)
 		h, pool := newHistory(), keyPool(rng, 100)

@@ -249,8 +249,8 @@ func (db *DB) rotate() error {
 	num := db.newFileNum()
 	if err := db.log.Rotate(num, func(old keys.FileNum, size int64) error {
 		return db.edit(&manifest.Edit{
-			AddedSegments:  []keys.FileNum{num},
-			SealedSegments: []manifest.SealedSegment{{FileNum: old, SizeBytes: uint64(size)}},
+			AddedSegments: []keys.FileNum{num},
+			EndedSegments: []manifest.SegmentEnd{{FileNum: old, SizeBytes: uint64(size), Sealed: !db.lazyLog()}},
 		}, nil)
 	}); err != nil {
 		if logErr := db.log.Err(); logErr != nil {

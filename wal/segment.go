@@ -84,16 +84,20 @@ func checkHeader(hdr []byte, num keys.FileNum, store StoreID) error {
 // Segment describes a segment to Replay.
 type Segment struct {
 	Num keys.FileNum
-	// Sealed says that the segment was finished, with SizeBytes bytes. Only
-	// the last segment of a log is not, and only it may have a torn tail.
-	Sealed    bool
+	// SizeBytes is the final size of a segment that has ended, zero of the last
+	// one of a log that was not closed.
 	SizeBytes int64
+	// Sealed says that the segment has ended and is durable. Others may have a
+	// torn tail.
+	Sealed bool
 }
 
 // Replay calls f with each record of a segment, in the order of the appends.
 // The payload is valid during the call. It returns the length of the segment's
-// good prefix, in bytes; of an unsealed segment more may follow, a torn tail,
-// which the caller must cut off (see Seal) before it writes another segment.
+// good prefix, in bytes. Of a segment that is not sealed that is what a crash left
+// of it: the caller must cut off the rest (see Seal) before it writes another
+// segment, and if the segment had ended with more, the records of later ones do
+// not count.
 //
 // A missing or damaged segment is a *corrupt.Error, another version ErrVersion.
 // An error of f ends the replay and is returned.
@@ -142,8 +146,8 @@ func Replay(fsys vfs.FS, dir string, store StoreID, s Segment, f func(payload []
 		case !errors.Is(err, io.EOF):
 			return r.Offset(), corrupt.In(err, name, 0)
 		}
-		if s.Sealed && r.Offset() != s.SizeBytes {
-			return r.Offset(), corrupt.In(corrupt.At(r.Offset(), "end of a sealed WAL segment", fmt.Sprint(s.SizeBytes), fmt.Sprint(r.Offset())), name, 0)
+		if s.Sealed && r.Offset() != s.SizeBytes || s.SizeBytes > 0 && r.Offset() > s.SizeBytes {
+			return r.Offset(), corrupt.In(corrupt.At(r.Offset(), "end of a WAL segment", fmt.Sprint(s.SizeBytes), fmt.Sprint(r.Offset())), name, 0)
 		}
 		return r.Offset(), nil
 	}

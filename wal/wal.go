@@ -20,6 +20,12 @@
 // written tries again; until that works nothing is appended. Such an error is a
 // vfs.ErrExhausted.
 //
+// A segment that is full ends, and the next begins. If the log is lazy the old one
+// is not synced then: as a rule its records are in a table before anybody
+// asks for them to be durable (Release), so that it need never reach the disk. Until
+// then no record behind it is durable either: Sync syncs all such segments first,
+// in their order. A crash may take any part of one, and recovery ends the log there.
+//
 // A Log is safe for concurrent use, except that calls of Append, Rotate and
 // Close must not overlap one another: the caller's commit lock orders them.
 package wal
@@ -45,6 +51,12 @@ type Options struct {
 	FS    vfs.FS
 	Dir   string
 	Store StoreID
+	// Lazy leaves a segment that Rotate ends unsynced until a Sync asks for it.
+	Lazy bool
+	// Seal is called, if the log is lazy, when a segment that Rotate had ended is
+	// durable, with its final size. Until it returns nothing behind that is
+	// reported as durable. It must not call the log.
+	Seal func(num keys.FileNum, sizeBytes int64) error
 	// Wake is called, if not nil, when records wait to be written for which
 	// nobody will call Sync, or no more, there having been no room. It must not
 	// block nor call the log.
@@ -71,20 +83,30 @@ type Log struct {
 	mu   sync.Mutex
 	cond sync.Cond // of mu: busy, durable or err changed
 	// All below is guarded by mu, except that whoever set busy owns file,
-	// num, preallocated and the buffer that it took until it clears busy.
+	// num, preallocated, ended and the buffer that it took until it clears busy.
 	file         vfs.File
 	num          keys.FileNum
-	base         Position // of the segment's first byte
-	pending      []byte   // appended, not yet taken for writing
-	spare        []byte   // the other buffer, while nobody writes
-	appended     Position // end of the records appended
-	written      Position // end of the records written to the file
-	durable      Position // end of the records that survive a crash
-	preallocated int64    // bytes of the file that are there to be overwritten
-	busy         bool     // somebody writes, syncs or rotates
-	exhausted    bool     // there was no room for pending
-	err          error    // the first failure
+	base         Position     // of the segment's first byte
+	pending      []byte       // appended, not yet taken for writing
+	spare        []byte       // the other buffer, while nobody writes
+	appended     Position     // end of the records appended
+	written      Position     // end of the records written to the file
+	durable      Position     // end of the records that survive a crash
+	preallocated int64        // bytes of the file that are there to be overwritten
+	ended        []ended      // segments before, ascending, that are neither sealed nor released
+	oldest       keys.FileNum // those below are released
+	busy         bool         // somebody writes, syncs or rotates
+	exhausted    bool         // there was no room for pending
+	err          error        // the first failure
 	metrics      Metrics
+}
+
+// ended is a segment that Rotate ended and left unsynced.
+type ended struct {
+	file      vfs.File
+	num       keys.FileNum
+	sizeBytes int64
+	end       Position
 }
 
 // Metrics counts what a log did since Create.
@@ -143,7 +165,10 @@ func (l *Log) path(num keys.FileNum) string { return filepath.Join(l.o.Dir, Segm
 func (l *Log) start(f vfs.File, num keys.FileNum, base Position) {
 	l.file, l.num, l.base = f, num, base
 	l.appended = base + HeaderLen
-	l.written, l.durable = l.appended, l.appended
+	l.written = l.appended
+	if len(l.ended) == 0 {
+		l.durable = l.appended
+	}
 	l.preallocated = 0
 }
 
@@ -167,7 +192,7 @@ func (l *Log) Append(head, body []byte, willSync bool) (Position, error) {
 	l.pending = record.Append(l.pending, record.Frame{
 		Number: uint32(l.num),
 		Offset: int64(l.appended - l.base),
-		Synced: int64(l.durable - l.base),
+		Synced: max(int64(l.durable-l.base), HeaderLen),
 	}, head, body)
 	after := len(l.pending)
 	l.appended += Position(after - before)
@@ -245,9 +270,13 @@ func (l *Log) reach(pos Position, mark *Position, sync bool) error {
 			}
 			continue
 		}
+		before := len(l.ended)
 		err := l.work(func(f vfs.File, sizeBytes int64) error {
 			if !sync {
 				return nil
+			}
+			if err := l.sealEnded(); err != nil {
+				return err
 			}
 			l.preallocate(f, sizeBytes)
 			return f.Sync()
@@ -257,7 +286,7 @@ func (l *Log) reach(pos Position, mark *Position, sync bool) error {
 		}
 		if sync {
 			l.durable = l.written
-			l.metrics.Syncs++
+			l.metrics.Syncs += uint64(1 + before - len(l.ended))
 		}
 	}
 	return nil
@@ -296,6 +325,7 @@ func (l *Log) work(do func(f vfs.File, sizeBytes int64) error) error {
 			l.o.Wake()
 		}
 	}
+	l.release()                       // what was asked for meanwhile
 	if cap(buf) <= 2*maxBufferBytes { // one huge batch must not stay for ever
 		l.spare = buf[:0]
 	}
@@ -337,13 +367,52 @@ func (l *Log) preallocate(f vfs.File, sizeBytes int64) {
 	_ = f.Preallocate(l.preallocated)
 }
 
+// sealEnded makes the segments durable that Rotate left unsynced. Only whoever is
+// busy calls it.
+func (l *Log) sealEnded() error {
+	for len(l.ended) > 0 {
+		e := l.ended[0]
+		if err := seal(e.file, e.sizeBytes); err != nil {
+			return fmt.Errorf("%s before: %w", SegmentName(e.num), err)
+		}
+		if err := l.o.Seal(e.num, e.sizeBytes); err != nil {
+			return err
+		}
+		l.ended = l.ended[1:]
+		if err := e.file.Close(); err != nil {
+			return fmt.Errorf("%s before: %w", SegmentName(e.num), err)
+		}
+	}
+	return nil
+}
+
+// Release says that the segments below oldest are not needed any more: all that is
+// in them is durable elsewhere. Their files are closed, unsynced if they are that.
+func (l *Log) Release(oldest keys.FileNum) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.oldest = max(l.oldest, oldest)
+	if !l.busy {
+		l.release()
+	}
+}
+
+// release does what Release says. Called with mu held and busy false.
+func (l *Log) release() {
+	for len(l.ended) > 0 && l.ended[0].num < l.oldest {
+		_ = l.ended[0].file.Close() // nobody needs what is in it
+		l.durable = max(l.durable, l.ended[0].end)
+		l.ended = l.ended[1:]
+	}
+}
+
 // Rotate ends the current segment and starts segment num. Before num receives
-// a byte, the old segment is cut to its size and durable, num exists durably,
-// and sealed, which the caller uses to record both in the manifest, returned.
-// Records may be appended only after Rotate returned. If there was no room, for
-// the records, for num or for sealed, the log goes on in the old segment, and
-// num must not be used again.
-func (l *Log) Rotate(num keys.FileNum, sealed func(old keys.FileNum, sizeBytes int64) error) error {
+// a byte, the old segment is written and, unless the log is lazy, cut to its size and
+// durable, num exists durably, and record, which the caller uses to log both in
+// the manifest, returned. Records may be appended only after Rotate returned. If
+// there was no room, for the records, for num or for what record does, the log goes on
+// in the old segment, and num must not be used again.
+func (l *Log) Rotate(num keys.FileNum, record func(old keys.FileNum, sizeBytes int64) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.busy {
@@ -354,16 +423,18 @@ func (l *Log) Rotate(num keys.FileNum, sealed func(old keys.FileNum, sizeBytes i
 	}
 	var next vfs.File
 	old, size := l.num, int64(l.appended-l.base)
-	err := l.work(func(f vfs.File, _ int64) error {
-		l.preallocated = 0 // which seal cuts off
-		err := seal(f, size)
+	err := l.work(func(f vfs.File, _ int64) (err error) {
+		if !l.o.Lazy {
+			l.preallocated = 0 // which seal cuts off
+			err = seal(f, size)
+		}
 		if err == nil {
 			next, err = l.createSegment(num)
 		}
 		if err != nil {
 			return err
 		}
-		if err := sealed(old, size); err != nil {
+		if err := record(old, size); err != nil {
 			return l.abandon(next, num, err)
 		}
 		return nil
@@ -371,8 +442,12 @@ func (l *Log) Rotate(num keys.FileNum, sealed func(old keys.FileNum, sizeBytes i
 	if err != nil {
 		return err
 	}
-	l.metrics.Syncs++
-	err = l.file.Close()
+	if l.o.Lazy {
+		l.ended = append(l.ended, ended{l.file, old, size, l.base + Position(size)})
+	} else {
+		l.metrics.Syncs++
+		err = l.file.Close()
+	}
 	l.start(next, num, l.base+Position(size))
 	if err != nil { // synced before: nothing is lost, but something is wrong
 		l.fail(fmt.Errorf("WAL segment %s: %w", SegmentName(old), err))
@@ -391,19 +466,34 @@ func (l *Log) Close() (num keys.FileNum, sizeBytes int64, err error) {
 	}
 	num, sizeBytes = l.num, int64(l.appended-l.base)
 	if l.err != nil {
-		return num, sizeBytes, errors.Join(l.err, l.file.Close())
+		return num, sizeBytes, errors.Join(l.err, l.closeFiles())
 	}
-	err = l.work(seal)
+	err = l.work(func(f vfs.File, sizeBytes int64) error {
+		if err := l.sealEnded(); err != nil {
+			return err
+		}
+		return seal(f, sizeBytes)
+	})
 	if err == nil {
 		l.durable = l.written
 	}
-	err = errors.Join(err, l.file.Close())
+	err = errors.Join(err, l.closeFiles())
 	if err != nil { // which those who still wait for their records are told
 		l.fail(err)
 	}
 	l.fail(errClosed)
 	l.cond.Broadcast()
 	return num, sizeBytes, err
+}
+
+// closeFiles closes what is open. Called with mu held and busy false.
+func (l *Log) closeFiles() error {
+	err := l.file.Close()
+	for _, e := range l.ended {
+		err = errors.Join(err, e.file.Close())
+	}
+	l.ended = nil
+	return err
 }
 
 var errClosed = errors.New("the log is closed")

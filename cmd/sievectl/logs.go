@@ -166,21 +166,22 @@ func dumpManifest(out *output, path string) error {
 
 // editInfo is one edit.
 type editInfo struct {
-	Offset        int64         `json:"offset"`
-	Length        int64         `json:"length"`
-	NextFileNum   uint64        `json:"next_file_number,omitempty"`
-	LastSeq       uint64        `json:"last_seq,omitempty"`
-	OldestSegment uint64        `json:"oldest_segment,omitempty"`
-	AddedSegments []uint64      `json:"added_segments,omitempty"`
-	Sealed        []segmentSize `json:"sealed_segments,omitempty"`
-	Removed       []tablePlace  `json:"removed_tables,omitempty"`
-	Added         []tableAdded  `json:"added_tables,omitempty"`
-	Skipped       []int         `json:"fields_not_known,omitempty"` // tags
+	Offset        int64        `json:"offset"`
+	Length        int64        `json:"length"`
+	NextFileNum   uint64       `json:"next_file_number,omitempty"`
+	LastSeq       uint64       `json:"last_seq,omitempty"`
+	OldestSegment uint64       `json:"oldest_segment,omitempty"`
+	AddedSegments []uint64     `json:"added_segments,omitempty"`
+	Ended         []segmentEnd `json:"ended_segments,omitempty"`
+	Removed       []tablePlace `json:"removed_tables,omitempty"`
+	Added         []tableAdded `json:"added_tables,omitempty"`
+	Skipped       []int        `json:"fields_not_known,omitempty"` // tags
 }
 
-type segmentSize struct {
+type segmentEnd struct {
 	Number    uint64 `json:"number"`
 	SizeBytes uint64 `json:"size_bytes"`
+	Sealed    bool   `json:"sealed"`
 }
 
 type tablePlace struct {
@@ -209,8 +210,8 @@ func newEditInfo(e *decode.Edit) *editInfo {
 	for _, n := range e.AddedSegments {
 		i.AddedSegments = append(i.AddedSegments, uint64(n))
 	}
-	for _, s := range e.SealedSegments {
-		i.Sealed = append(i.Sealed, segmentSize{uint64(s.FileNum), s.SizeBytes})
+	for _, s := range e.EndedSegments {
+		i.Ended = append(i.Ended, segmentEnd{uint64(s.FileNum), s.SizeBytes, s.Sealed})
 	}
 	for _, t := range e.Removed {
 		i.Removed = append(i.Removed, tablePlace{t.Level, uint64(t.FileNum)})
@@ -241,8 +242,12 @@ func (e *editInfo) String() string {
 	for _, n := range e.AddedSegments {
 		fmt.Fprintf(&b, "\n  add segment %06d", n)
 	}
-	for _, s := range e.Sealed {
-		fmt.Fprintf(&b, "\n  seal segment %06d with %d bytes", s.Number, s.SizeBytes)
+	for _, s := range e.Ended {
+		how := "end"
+		if s.Sealed {
+			how = "seal"
+		}
+		fmt.Fprintf(&b, "\n  %s segment %06d with %d bytes", how, s.Number, s.SizeBytes)
 	}
 	for _, t := range e.Removed {
 		fmt.Fprintf(&b, "\n  remove L%d %06d", t.Level, t.Number)

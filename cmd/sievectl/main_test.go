@@ -174,7 +174,7 @@ func TestCheckDamage(t *testing.T) {
 		{"record", segment, flipAt(70), 40, "checksum"},
 		{"segment header", segment, flipAt(13), 12, "header checksum"},
 		{"segment cut", segment, func(b []byte) []byte { return b[:len(b)-3] }, anywhere, "bytes"},
-		{"segment zeroed", segment, func(b []byte) []byte { clear(b[wal.HeaderLen:]); return b }, wal.HeaderLen, "sealed"},
+		{"segment zeroed", segment, func(b []byte) []byte { clear(b[wal.HeaderLen:]); return b }, wal.HeaderLen, "end of a WAL segment"},
 		{"segment missing", segment, func([]byte) []byte { return nil }, none, "no such file"},
 		{"foreign segment", segment, foreign, 24, "a segment of store"},
 		{"manifest", man, flipAt(60), 40, "checksum"},

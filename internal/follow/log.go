@@ -62,16 +62,16 @@ func (l *log) read(st *manifest.State) error {
 	}
 	last := st.LastSeq
 	var segments []*segment
-	for i, s := range st.Segments {
-		if newest := i == len(st.Segments)-1; !s.Sealed && !newest {
-			return corrupt.In(corrupt.At(0, "WAL segment before the last", "sealed", "not sealed"), wal.SegmentName(s.FileNum), 0)
-		}
+	for _, s := range st.Segments {
 		seg := l.known(s.FileNum, st.LastSeq)
 		if err := l.readOn(seg, s, st.LastSeq, last); err != nil {
 			return err
 		}
 		last = max(last, seg.table.LargestSeq())
 		segments = append(segments, seg)
+		if seg.end < int64(s.SizeBytes) {
+			break // a crash took the rest, and so what is in later ones does not count
+		}
 	}
 	for _, seg := range segments[:max(len(segments)-1, 0)] {
 		l.o.Lock.Lock()
@@ -119,7 +119,7 @@ func (l *log) readOn(seg *segment, s manifest.Segment, flushed, last keys.SeqNum
 // resume is wal.Replay from seg.end on, where the header was checked before.
 // Corruptions come back without the file's name.
 func (l *log) resume(seg *segment, s manifest.Segment, apply func(payload []byte) error) error {
-	if s.Sealed && seg.end == int64(s.SizeBytes) {
+	if s.Ended() && seg.end == int64(s.SizeBytes) {
 		return nil
 	}
 	f, err := l.o.FS.Open(filepath.Join(l.o.Dir, wal.SegmentName(s.FileNum)))
@@ -158,8 +158,8 @@ func checkEnd(err error, s manifest.Segment, end int64) error {
 		return err
 	case s.Sealed && isTorn:
 		return torn.Cause
-	case s.Sealed && end != int64(s.SizeBytes):
-		return corrupt.At(end, "end of a sealed WAL segment", fmt.Sprint(s.SizeBytes), fmt.Sprint(end))
+	case s.Sealed && end != int64(s.SizeBytes) || s.Ended() && end > int64(s.SizeBytes):
+		return corrupt.At(end, "end of a WAL segment", fmt.Sprint(s.SizeBytes), fmt.Sprint(end))
 	}
 	return nil
 }

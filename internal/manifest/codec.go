@@ -108,6 +108,7 @@ func decodeHeader(b []byte, name string, num keys.FileNum) (storeID [16]byte, er
 //	                              largest key is: 0 covered, 1 an exclusive end,
 //	                              2 empty, for there is no end; directly behind
 //	                              the table of that number
+//	    9  ended segment          number | size in bytes
 //
 // A reader that does not know a tag skips the field if the tag is 128 or
 // more, and refuses the manifest otherwise. A field never changes its
@@ -121,6 +122,7 @@ const (
 	tagRemovedTable  = 6
 	tagAddedTable    = 7
 	tagRangeDeletes  = 8
+	tagEndedSegment  = 9
 
 	tagOptional = 0x80 // a field whose tag has this bit may be skipped
 )
@@ -147,8 +149,12 @@ func appendEdit(dst []byte, e *Edit) []byte {
 	for _, num := range e.AddedSegments {
 		field(tagAddedSegment, uint64(num))
 	}
-	for _, s := range e.SealedSegments {
-		field(tagSealedSegment, uint64(s.FileNum), s.SizeBytes)
+	for _, s := range e.EndedSegments {
+		tag := byte(tagEndedSegment)
+		if s.Sealed {
+			tag = tagSealedSegment
+		}
+		field(tag, uint64(s.FileNum), s.SizeBytes)
 	}
 	for _, t := range e.Removed {
 		field(tagRemovedTable, uint64(t.Level), uint64(t.FileNum))
@@ -239,10 +245,9 @@ func (e *Edit) decodeField(tag byte, value []byte, at, valueAt int64) error {
 	case tagAddedSegment:
 		e.AddedSegments = append(e.AddedSegments, keys.FileNum(r.Uvarint("added segment")))
 	case tagSealedSegment:
-		e.SealedSegments = append(e.SealedSegments, SealedSegment{
-			FileNum:   keys.FileNum(r.Uvarint("sealed segment")),
-			SizeBytes: r.Uvarint("size of sealed segment"),
-		})
+		e.decodeEnd(r, "sealed segment", true)
+	case tagEndedSegment:
+		e.decodeEnd(r, "ended segment", false)
 	case tagRemovedTable:
 		e.Removed = append(e.Removed, LevelFile{
 			Level:   decodeLevel(r),
@@ -262,6 +267,12 @@ func (e *Edit) decodeField(tag byte, value []byte, at, valueAt int64) error {
 		r.Fail("field value", "its end", fmt.Sprintf("%d bytes left", r.Len()))
 	}
 	return corrupt.In(r.Err(), "", valueAt)
+}
+
+func (e *Edit) decodeEnd(r *codec.Reader, what string, sealed bool) {
+	e.EndedSegments = append(e.EndedSegments, SegmentEnd{
+		FileNum: keys.FileNum(r.Uvarint(what)), SizeBytes: r.Uvarint("size of " + what), Sealed: sealed,
+	})
 }
 
 func decodeTable(r *codec.Reader) LevelTable {

@@ -17,12 +17,12 @@ import (
 // fullEdit uses every field, with numbers that need every length of varint.
 func fullEdit() *Edit {
 	return &Edit{
-		NextFileNum:    300,
-		LastSeq:        keys.MaxSeqNum,
-		OldestSegment:  7,
-		AddedSegments:  []keys.FileNum{8, 1 << 40},
-		SealedSegments: []SealedSegment{{FileNum: 8, SizeBytes: 1<<64 - 1}},
-		Removed:        []LevelFile{{Level: 0, FileNum: 5}, {Level: 6, FileNum: 6}},
+		NextFileNum:   300,
+		LastSeq:       keys.MaxSeqNum,
+		OldestSegment: 7,
+		AddedSegments: []keys.FileNum{8, 1 << 40},
+		EndedSegments: []SegmentEnd{{FileNum: 300, SizeBytes: 40}, {FileNum: 8, SizeBytes: 1<<64 - 1, Sealed: true}},
+		Removed:       []LevelFile{{Level: 0, FileNum: 5}, {Level: 6, FileNum: 6}},
 		Added: []LevelTable{{Level: 3, Meta: &TableMeta{
 			FileNum: 299, SizeBytes: 128, Checksum: 0xa1b2c3d4, Smallest: []byte{}, Largest: []byte("ab"),
 			SmallestSeq: 1, LargestSeq: 2, Entries: 3, Deletes: 4, UserKeys: 5, RawBytes: 6, FilterBytes: 1 << 14,
@@ -41,6 +41,7 @@ func TestGoldenEdit(t *testing.T) {
 		"03 01 07",               // oldest segment
 		"04 01 08",               // added segments
 		"04 06 808080808020",
+		"09 03 ac02 28",                 // ended segment
 		"05 0b 08 ffffffffffffffffff01", // sealed segment
 		"06 02 00 05",                   // removed tables
 		"06 02 06 06",
@@ -194,7 +195,7 @@ func TestEditCutAnywhere(t *testing.T) {
 			t.Errorf("cut at %d: %v", n, err)
 		}
 	}
-	if fields != 13 {
+	if fields != 14 {
 		t.Errorf("%d prefixes are edits, want one per field", fields)
 	}
 }
@@ -205,7 +206,7 @@ func TestEditFields(t *testing.T) {
 		at        int64 // of the corruption; -1: the edit is good
 	}{
 		{"a tag that may be skipped", "800161" + "ff00" + "010107", -1},
-		{"a tag that must be understood", "010107" + "090161", 3},
+		{"a tag that must be understood", "010107" + "0a0161", 3},
 		{"tag zero", "000161", 0},
 		{"the same number twice", "010107" + "010107", 3},
 		{"a value that runs over", "010207", 2},
@@ -221,6 +222,7 @@ func TestEditFields(t *testing.T) {
 		{"no range tombstones", "0712010900000000000178017907070000000000" + "0803090000", 24},
 		{"an end of a fourth kind", "0712010900000000000178017907070000000000" + "0803090103", 25},
 		{"no end and a largest key", "0712010900000000000178017907070000000000" + "0803090102", 25},
+		{"an end without a size", "0901aa", 2},
 		{"a key longer than its field", "0709030101000000000561", 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {

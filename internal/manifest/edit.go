@@ -24,11 +24,11 @@ type Edit struct {
 
 	// AddedSegments are new log segments, ascending. They are live and open.
 	AddedSegments []keys.FileNum
-	// SealedSegments are live segments that will not grow again, with their
-	// final sizes.
-	SealedSegments []SealedSegment
+	// EndedSegments are live segments that will not grow again, or have ended
+	// before and are durable now.
+	EndedSegments []SegmentEnd
 	// OldestSegment makes the segments below it obsolete, after AddedSegments
-	// and SealedSegments took effect.
+	// and EndedSegments took effect.
 	OldestSegment keys.FileNum
 }
 
@@ -44,10 +44,11 @@ type LevelFile struct {
 	FileNum keys.FileNum
 }
 
-// SealedSegment is the final size of a log segment.
-type SealedSegment struct {
+// SegmentEnd is the end of a log segment.
+type SegmentEnd struct {
 	FileNum   keys.FileNum
-	SizeBytes uint64
+	SizeBytes uint64 // the final size, not zero
+	Sealed    bool   // the segment is durable
 }
 
 // touches reports whether e changes the tables of a level.

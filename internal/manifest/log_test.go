@@ -178,7 +178,7 @@ func someEdits() []*Edit {
 	compact.Removed, compact.NextFileNum = []LevelFile{{0, 12}, {0, 13}}, 17
 	return []*Edit{
 		{NextFileNum: 12, AddedSegments: []keys.FileNum{10}},
-		{AddedSegments: []keys.FileNum{11}, SealedSegments: []SealedSegment{{10, 4711}}},
+		{AddedSegments: []keys.FileNum{11}, EndedSegments: []SegmentEnd{{10, 4711, true}}},
 		flush,
 		again,
 		compact,
@@ -249,8 +249,14 @@ func TestAppendRefuses(t *testing.T) {
 		"a last number of 57 bits":                   {&Edit{LastSeq: keys.MaxSeqNum + 1}, "sequence number"},
 		"a segment below a live one":                 {&Edit{AddedSegments: []keys.FileNum{10}}, "000010"},
 		"a segment that is live":                     {&Edit{AddedSegments: []keys.FileNum{11}}, "000011"},
-		"sealing an obsolete segment":                {&Edit{SealedSegments: []SealedSegment{{10, 1}}}, "000010"},
-		"sealing twice":                              {&Edit{SealedSegments: []SealedSegment{{11, 1}, {11, 1}}}, "000011"},
+		"sealing an obsolete segment":                {&Edit{EndedSegments: []SegmentEnd{{10, 1, true}}}, "000010"},
+		"sealing twice":                              {&Edit{EndedSegments: []SegmentEnd{{11, 1, true}, {11, 1, true}}}, "000011"},
+		"sealing what ended elsewhere":               {&Edit{EndedSegments: []SegmentEnd{{11, 50, false}, {11, 51, true}}}, "000011"},
+		"ending twice":                               {&Edit{EndedSegments: []SegmentEnd{{11, 50, false}, {11, 50, false}}}, "000011"},
+		"ending at nothing":                          {&Edit{EndedSegments: []SegmentEnd{{11, 0, false}}}, "000011"},
+		"a segment behind one that may grow":         {&Edit{NextFileNum: 30, AddedSegments: []keys.FileNum{20}}, "000020"},
+		"sealing behind one that only ended": {&Edit{NextFileNum: 30, AddedSegments: []keys.FileNum{20},
+			EndedSegments: []SegmentEnd{{11, 50, false}, {20, 50, true}}}, "000020"},
 	} {
 		before, size := dump(l.State()), l.SizeBytes()
 		if err := l.Append(c.edit); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), ManifestName(9)) {
@@ -260,13 +266,13 @@ func TestAppendRefuses(t *testing.T) {
 			t.Errorf("%s: left a trace", name)
 		}
 	}
-	mustAppend(t, l, &Edit{SealedSegments: []SealedSegment{{11, 1}}})
+	mustAppend(t, l, &Edit{EndedSegments: []SegmentEnd{{11, 50, false}}}, &Edit{EndedSegments: []SegmentEnd{{11, 50, true}}})
 }
 
 // Numbers only ever rise, whatever the order of edits prepared side by side.
 func TestNumbersRise(t *testing.T) {
 	l := mustCreate(t, newMem(t), 9, firstState())
-	mustAppend(t, l, &Edit{NextFileNum: 50, LastSeq: 100, AddedSegments: []keys.FileNum{20, 30}},
+	mustAppend(t, l, &Edit{NextFileNum: 50, LastSeq: 100, AddedSegments: []keys.FileNum{20, 30}, EndedSegments: []SegmentEnd{{20, 50, false}}},
 		&Edit{NextFileNum: 40, LastSeq: 90}, &Edit{OldestSegment: 30}, &Edit{OldestSegment: 20})
 	st := l.State()
 	if st.NextFileNum != 50 || st.LastSeq != 100 || !slices.Equal(st.Segments, []Segment{{FileNum: 30}}) {
@@ -374,8 +380,12 @@ func TestRandomEdits(t *testing.T) {
 			e.AddedSegments = []keys.FileNum{next - 1}
 		}
 		for _, seg := range l.State().Segments {
-			if !seg.Sealed && rng.IntN(3) == 0 {
-				e.SealedSegments = append(e.SealedSegments, SealedSegment{seg.FileNum, rng.Uint64()})
+			end := SegmentEnd{seg.FileNum, max(seg.SizeBytes, 1+rng.Uint64N(1000)), false}
+			if !seg.Ended() && rng.IntN(2) == 0 {
+				e.EndedSegments = append(e.EndedSegments, end)
+			}
+			if end.Sealed = true; !seg.Sealed && rng.IntN(3) == 0 {
+				e.EndedSegments = append(e.EndedSegments, end)
 			}
 			if rng.IntN(6) == 0 {
 				e.OldestSegment = seg.FileNum + 1

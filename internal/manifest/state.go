@@ -16,7 +16,8 @@ type State struct {
 	NextFileNum keys.FileNum
 	// LastSeq is at least the largest sequence number in any table.
 	LastSeq keys.SeqNum
-	// Segments are the live log segments, ascending.
+	// Segments are the live log segments, ascending: sealed ones, then ones that
+	// have only ended, then at most one that may grow.
 	Segments []Segment
 
 	ManifestNum keys.FileNum // of the manifest that the state was read from, or is kept in
@@ -26,16 +27,21 @@ type State struct {
 // Segment is a live log segment.
 type Segment struct {
 	FileNum keys.FileNum
-	// Sealed says that the segment does not grow any more and that its file
-	// has SizeBytes bytes; before that SizeBytes is zero.
-	Sealed    bool
+	// SizeBytes is the final size of a segment that has ended, zero while it may
+	// still grow.
 	SizeBytes uint64
+	// Sealed says that the segment has ended and is durable: a crash takes
+	// nothing of it. Of one that has only ended it may take any part, and then
+	// what is in later segments does not count (invariant 11).
+	Sealed bool
 }
+
+// Ended reports whether the segment does not grow any more.
+func (s Segment) Ended() bool { return s.SizeBytes > 0 }
 
 // Apply returns the state after e; s stays as it is. Beyond what
 // Version.Apply checks, every number that e mentions lies below NextFileNum,
-// no added table is newer than LastSeq, segments are added in ascending order,
-// and only live, open ones are sealed.
+// no added table is newer than LastSeq, and the segments are as State says.
 func (s *State) Apply(e *Edit) (*State, error) {
 	v, err := s.Version.Apply(e)
 	if err != nil {
@@ -83,15 +89,21 @@ func (s *State) applySegments(e *Edit) error {
 		}
 		segments = append(segments, Segment{FileNum: num})
 	}
-	for _, sealed := range e.SealedSegments {
-		i := slices.IndexFunc(segments, func(seg Segment) bool { return seg.FileNum == sealed.FileNum })
-		if i < 0 || segments[i].Sealed {
-			return fmt.Errorf("seal segment %06d: it is not live and open", sealed.FileNum)
+	for _, end := range e.EndedSegments {
+		i := slices.IndexFunc(segments, func(seg Segment) bool { return seg.FileNum == end.FileNum })
+		if i < 0 || segments[i].Sealed || end.SizeBytes == 0 || segments[i].Ended() && (!end.Sealed || segments[i].SizeBytes != end.SizeBytes) {
+			return fmt.Errorf("end segment %06d (sealed: %t) with %d bytes: it is not live and open", end.FileNum, end.Sealed, end.SizeBytes)
 		}
-		segments[i].Sealed, segments[i].SizeBytes = true, sealed.SizeBytes
+		segments[i] = Segment(end)
 	}
 	for len(segments) > 0 && segments[0].FileNum < e.OldestSegment {
 		segments = segments[1:]
+	}
+	for i, seg := range segments[min(1, len(segments)):] {
+		if before := segments[i]; !before.Ended() || seg.Sealed && !before.Sealed {
+			return fmt.Errorf("segment %06d (sealed: %t) follows %06d (ended: %t, sealed: %t)",
+				seg.FileNum, seg.Sealed, before.FileNum, before.Ended(), before.Sealed)
+		}
 	}
 	s.Segments = segments
 	return nil
@@ -109,8 +121,8 @@ func (s *State) snapshot() *Edit {
 	}
 	for _, seg := range s.Segments {
 		e.AddedSegments = append(e.AddedSegments, seg.FileNum)
-		if seg.Sealed {
-			e.SealedSegments = append(e.SealedSegments, SealedSegment{FileNum: seg.FileNum, SizeBytes: seg.SizeBytes})
+		if seg.Ended() {
+			e.EndedSegments = append(e.EndedSegments, SegmentEnd(seg))
 		}
 	}
 	return e

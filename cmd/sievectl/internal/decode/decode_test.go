@@ -285,7 +285,8 @@ func TestManifestAgrees(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range []*manifest.Edit{
-		{NextFileNum: 20, AddedSegments: []keys.FileNum{10}, SealedSegments: []manifest.SealedSegment{{FileNum: 3, SizeBytes: 77}}},
+		{NextFileNum: 20, AddedSegments: []keys.FileNum{10}, EndedSegments: []manifest.SegmentEnd{{FileNum: 3, SizeBytes: 77}}},
+		{EndedSegments: []manifest.SegmentEnd{{FileNum: 3, SizeBytes: 77, Sealed: true}}},
 		{LastSeq: 50, OldestSegment: 10, Added: []manifest.LevelTable{{Level: 0, Meta: meta(11, "b", "x")}}},
 		{Removed: []manifest.LevelFile{{Level: 2, FileNum: 4}}, Added: []manifest.LevelTable{{Level: 3, Meta: meta(4, "a", "c")}}},
 	} {
@@ -318,7 +319,7 @@ func TestManifestAgrees(t *testing.T) {
 		got, err = got.Apply(&e.Edit)
 		return err
 	})
-	if err != nil || len(gaps) > 0 || len(places) != 4 {
+	if err != nil || len(gaps) > 0 || len(places) != 5 {
 		t.Fatal(err, gaps, places)
 	}
 	if got.Version.String() != want.Version.String() || fmt.Sprint(got.Segments, got.LastSeq, got.NextFileNum) != fmt.Sprint(want.Segments, want.LastSeq, want.NextFileNum) {
@@ -339,7 +340,7 @@ func TestManifestAgrees(t *testing.T) {
 		f := toFile(t, f.Name, bad)
 		gaps, err := WalkManifest(f, 8, func(*Edit) error { n++; return nil })
 		i := slices.IndexFunc(places, func(p [2]int64) bool { return int64(at) < p[1] })
-		if err != nil || n != 3 || len(gaps) != 1 || [2]int64{gaps[0].Offset, gaps[0].End} != places[i] {
+		if err != nil || n != 4 || len(gaps) != 1 || [2]int64{gaps[0].Offset, gaps[0].End} != places[i] {
 			t.Fatalf("byte %d: %d edits, %v, %v", at, n, gaps, err)
 		}
 	}

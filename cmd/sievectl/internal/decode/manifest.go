@@ -112,6 +112,7 @@ const (
 	tagRemovedTable  = 6
 	tagAddedTable    = 7
 	tagRangeDeletes  = 8
+	tagEndedSegment  = 9
 	tagOptional      = 0x80
 )
 
@@ -136,8 +137,9 @@ func decodeEdit(payload []byte) (*Edit, error) {
 		case tagAddedSegment:
 			e.AddedSegments = append(e.AddedSegments, keys.FileNum(v.Uvarint("added segment")))
 		case tagSealedSegment:
-			e.SealedSegments = append(e.SealedSegments, manifest.SealedSegment{
-				FileNum: keys.FileNum(v.Uvarint("sealed segment")), SizeBytes: v.Uvarint("size of sealed segment")})
+			e.decodeEnd(v, true)
+		case tagEndedSegment:
+			e.decodeEnd(v, false)
 		case tagRemovedTable:
 			e.Removed = append(e.Removed, manifest.LevelFile{Level: decodeLevel(v), FileNum: keys.FileNum(v.Uvarint("removed table"))})
 		case tagAddedTable:
@@ -159,6 +161,11 @@ func decodeEdit(payload []byte) (*Edit, error) {
 		}
 	}
 	return e, r.Err()
+}
+
+func (e *Edit) decodeEnd(r *codec.Reader, sealed bool) {
+	e.EndedSegments = append(e.EndedSegments, manifest.SegmentEnd{
+		FileNum: keys.FileNum(r.Uvarint("segment")), SizeBytes: r.Uvarint("size of a segment"), Sealed: sealed})
 }
 
 func decodeTable(r *codec.Reader) manifest.LevelTable {

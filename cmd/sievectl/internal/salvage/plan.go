@@ -192,8 +192,8 @@ func (p *plan) apply(e *manifest.Edit) {
 	for _, n := range e.AddedSegments {
 		p.segments[n] = manifest.Segment{FileNum: n}
 	}
-	for _, s := range e.SealedSegments {
-		p.segments[s.FileNum] = manifest.Segment{FileNum: s.FileNum, Sealed: true, SizeBytes: s.SizeBytes}
+	for _, s := range e.EndedSegments {
+		p.segments[s.FileNum] = manifest.Segment(s)
 	}
 	for _, t := range e.Removed {
 		delete(p.tables, t.FileNum)

@@ -29,25 +29,34 @@ type batchAt struct {
 func (p *plan) readSegments() (*source, error) {
 	out := &source{report: p.report, level: aboveTables}
 	last := p.lastSeq // of the batches of all segments so far
-	for _, num := range slices.Sorted(maps.Keys(p.segments)) {
-		if err := p.readSegment(p.segments[num], out, &last); err != nil {
+	nums := slices.Sorted(maps.Keys(p.segments))
+	for i, num := range nums {
+		cut, err := p.readSegment(p.segments[num], out, &last)
+		if err != nil {
 			return nil, err
+		}
+		if later := len(nums) - 1 - i; cut && later > 0 && p.whole {
+			p.report.note("%d later segments are not used: they were written after what a crash took of %s", later, wal.SegmentName(num))
+			break
 		}
 	}
 	slices.SortFunc(out.entries, func(a, b decode.Entry) int { return keys.Compare(a.InternalKey, b.InternalKey) })
 	return out, nil
 }
 
-func (p *plan) readSegment(seg manifest.Segment, out *source, last *keys.SeqNum) error {
+// readSegment adds the entries of a segment to out. cut says that the segment had
+// ended and that a crash took a part of it before it was durable, so that a store
+// that opens ends its log there.
+func (p *plan) readSegment(seg manifest.Segment, out *source, last *keys.SeqNum) (cut bool, err error) {
 	stats := &FileReport{Name: wal.SegmentName(seg.FileNum)}
 	f, err := decode.OpenFile(filepath.Join(p.dir, stats.Name))
 	if errors.Is(err, fs.ErrNotExist) && !p.whole {
 		p.report.note("%s is not there: an edit that cannot be read has removed it, or it is lost", stats.Name)
-		return nil
+		return false, nil
 	}
 	if err != nil {
 		p.report.lose(stats.Name, 0, int64(seg.SizeBytes), err)
-		return nil
+		return false, nil
 	}
 	p.report.Files = append(p.report.Files, stats)
 	h, err := decode.ReadSegmentHeader(f)
@@ -56,10 +65,10 @@ func (p *plan) readSegment(seg manifest.Segment, out *source, last *keys.SeqNum)
 		p.report.damaged(err)
 	case err != nil:
 		p.report.lose(f.Name, 0, f.Size, err)
-		return nil
+		return false, nil
 	case p.store != nil && h.Store != wal.StoreID(*p.store):
 		p.report.lose(f.Name, 0, f.Size, fmt.Sprintf("a segment of another store, %x", h.Store))
-		return nil
+		return false, nil
 	}
 	batches := []batchAt{{end: wal.HeaderLen, last: *last}}
 	old := 0
@@ -83,7 +92,7 @@ func (p *plan) readSegment(seg manifest.Segment, out *source, last *keys.SeqNum)
 		return nil
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	if old > 0 {
 		p.report.note("%s: %d records are in tables already", f.Name, old)
@@ -91,12 +100,12 @@ func (p *plan) readSegment(seg manifest.Segment, out *source, last *keys.SeqNum)
 	if f.Err() != nil {
 		p.report.damaged(fmt.Errorf("%s: %w", f.Name, f.Err()))
 	}
-	p.reportGaps(f, seg, gaps, batches)
-	return nil
+	return p.reportGaps(f, seg, gaps, batches), nil
 }
 
-// reportGaps reports what a segment lost between its batches, and at its end.
-func (p *plan) reportGaps(f *decode.File, seg manifest.Segment, gaps []decode.Gap, batches []batchAt) {
+// reportGaps reports what a segment lost between its batches, and at its end, and
+// reports whether it is cut.
+func (p *plan) reportGaps(f *decode.File, seg manifest.Segment, gaps []decode.Gap, batches []batchAt) (cut bool) {
 	end := batches[len(batches)-1].end
 	if n := len(gaps); n > 0 {
 		end = max(end, gaps[n-1].End)
@@ -108,10 +117,12 @@ func (p *plan) reportGaps(f *decode.File, seg manifest.Segment, gaps []decode.Ga
 			gaps = append(gaps, decode.Gap{Offset: end, End: size, Cause: fmt.Errorf("the records end at %d; the segment had %d bytes", end, size)})
 		}
 	}
+	cut = !seg.Sealed && end < int64(seg.SizeBytes)
 	lostBefore := p.report.lostRecords()
 	for _, g := range gaps {
 		if g.Torn && !seg.Sealed && g.End == f.Size {
 			p.report.note("%s, bytes %d to %d: torn by a crash before they were durable", f.Name, g.Offset, g.End)
+			cut = seg.Ended() && g.Offset < int64(seg.SizeBytes)
 			continue
 		}
 		// Sequence numbers have no holes, so that those on both sides tell how
@@ -128,4 +139,5 @@ func (p *plan) reportGaps(f *decode.File, seg manifest.Segment, gaps []decode.Ga
 			loss.Entries = &n
 		}
 	}
+	return cut
 }
