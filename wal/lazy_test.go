@@ -63,6 +63,9 @@ func TestLazy(t *testing.T) {
 	if err := l.Sync(end); !errors.Is(err, vfs.ErrExhausted) || l.Err() != nil {
 		t.Fatalf("no room for saying that a segment is sealed: %v, %v", err, l.Err())
 	}
+	if got, err := replay(mem.CrashClone(vfs.CrashLost), l.segments); len(got) != 3 || err != nil {
+		t.Errorf("synced and not sealed: %d records, %v", len(got), err)
+	}
 	l.sealErr = nil
 	watch()
 	before := l.Metrics().Syncs

@@ -275,11 +275,10 @@ func (l *Log) reach(pos Position, mark *Position, sync bool) error {
 			if !sync {
 				return nil
 			}
-			if err := l.sealEnded(); err != nil {
-				return err
-			}
-			l.preallocate(f, sizeBytes)
-			return f.Sync()
+			return l.syncAll(func() error {
+				l.preallocate(f, sizeBytes)
+				return f.Sync()
+			})
 		})
 		if err != nil {
 			return err
@@ -367,14 +366,20 @@ func (l *Log) preallocate(f vfs.File, sizeBytes int64) {
 	_ = f.Preallocate(l.preallocated)
 }
 
-// sealEnded makes the segments durable that Rotate left unsynced. Only whoever is
-// busy calls it.
-func (l *Log) sealEnded() error {
-	for len(l.ended) > 0 {
-		e := l.ended[0]
+// syncAll makes the segments durable that Rotate left unsynced, then the current
+// one, which last does, and then has them sealed: what cannot be sealed, for want
+// of room perhaps, is on the disk all the same. Only whoever is busy calls it.
+func (l *Log) syncAll(last func() error) error {
+	for _, e := range l.ended {
 		if err := seal(e.file, e.sizeBytes); err != nil {
 			return fmt.Errorf("%s before: %w", SegmentName(e.num), err)
 		}
+	}
+	if err := last(); err != nil {
+		return err
+	}
+	for len(l.ended) > 0 {
+		e := l.ended[0]
 		if err := l.o.Seal(e.num, e.sizeBytes); err != nil {
 			return err
 		}
@@ -469,10 +474,7 @@ func (l *Log) Close() (num keys.FileNum, sizeBytes int64, err error) {
 		return num, sizeBytes, errors.Join(l.err, l.closeFiles())
 	}
 	err = l.work(func(f vfs.File, sizeBytes int64) error {
-		if err := l.sealEnded(); err != nil {
-			return err
-		}
-		return seal(f, sizeBytes)
+		return l.syncAll(func() error { return seal(f, sizeBytes) })
 	})
 	if err == nil {
 		l.durable = l.written
