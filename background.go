@@ -180,6 +180,9 @@ func (db *DB) emptyTrash() {
 			m.Retire()
 		}
 		for _, name := range names {
+			if kind, num := parseName(name); kind == kindSegment {
+				db.log.AwaitClosed(num)
+			}
 			db.remove(name)
 		}
 		db.events.Deliver()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -150,4 +151,73 @@ func TestFileOrder(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSegmentIsClosedWhenRemoved has a memtable become a table while the log syncs
+// the segment of it, which had ended. That is removed once it is closed: Windows
+// removes no file that is open.
+func TestSegmentIsClosedWhenRemoved(t *testing.T) {
+	f := vfs.NewFaulty(vfs.NewMem())
+	o := tiny
+	o.Durability = SyncNever
+	db := mustOpen(t, f, "/store", o)
+	name := wal.SegmentName(db.mutable.segment)
+	var mu sync.Mutex
+	open, removed := true, false
+	syncs, flushes, flushed := make(chan bool), make(chan bool), make(chan bool)
+	f.SetHook(func(c vfs.Call) {
+		kind, _ := parseName(path.Base(c.Name))
+		switch {
+		case kind == kindTable && c.Op == vfs.OpCreate:
+			<-flushes
+		case path.Base(c.Name) != name:
+		case c.Op == vfs.OpSync:
+			close(syncs)
+			<-flushed
+		default:
+			mu.Lock()
+			defer mu.Unlock()
+			open = open && c.Op != vfs.OpClose
+			if c.Op == vfs.OpRemove {
+				removed = true
+				if open {
+					t.Errorf("%s is removed and still open", name)
+				}
+			}
+		}
+	})
+	for waiting := false; !waiting; {
+		must(t, db.Put([]byte("key"), make([]byte, 100)))
+		db.mu.Lock()
+		waiting = len(db.immutables) > 0
+		db.mu.Unlock()
+	}
+	var synced sync.WaitGroup
+	synced.Go(func() { must(t, db.Sync()) })
+	<-syncs
+	close(flushes)
+	db.mu.Lock()
+	for len(db.immutables) > 0 {
+		db.cond.Wait()
+	}
+	db.mu.Unlock()
+	for len(db.trash.pending()) == 0 && !t.Failed() { // it may be removed already
+		mu.Lock()
+		done := removed
+		mu.Unlock()
+		if done {
+			break
+		}
+		runtime.Gosched()
+	}
+	for range 1000 { // the chance to go wrong
+		runtime.Gosched()
+	}
+	close(flushed)
+	synced.Wait()
+	quiesce(db)()
+	if !removed {
+		t.Errorf("%s is still there", name)
+	}
+	must(t, db.Close())
 }

@@ -95,6 +95,7 @@ type Log struct {
 	preallocated int64        // bytes of the file that are there to be overwritten
 	ended        []ended      // segments before, ascending, that are neither sealed nor released
 	oldest       keys.FileNum // those below are released
+	closed       keys.FileNum // and of these, those below are not open
 	busy         bool         // somebody writes, syncs or rotates
 	exhausted    bool         // there was no room for pending
 	err          error        // the first failure
@@ -392,7 +393,8 @@ func (l *Log) syncAll(last func() error) error {
 }
 
 // Release says that the segments below oldest are not needed any more: all that is
-// in them is durable elsewhere. Their files are closed, unsynced if they are that.
+// in them is durable elsewhere. Their files are closed, unsynced if they are that,
+// by whoever is busy if somebody is: see AwaitClosed.
 func (l *Log) Release(oldest keys.FileNum) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -408,6 +410,17 @@ func (l *Log) release() {
 		_ = l.ended[0].file.Close() // nobody needs what is in it
 		l.durable = max(l.durable, l.ended[0].end)
 		l.ended = l.ended[1:]
+	}
+	l.closed = l.oldest
+}
+
+// AwaitClosed returns once segment num, which was released, is not open: not every
+// system removes files that are.
+func (l *Log) AwaitClosed(num keys.FileNum) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for num >= l.closed {
+		l.cond.Wait()
 	}
 }
 
