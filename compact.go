@@ -301,9 +301,9 @@ func (db *DB) pace() {
 	slowing := x >= slow && stop > slow
 	db.slowing(slowing)
 	if !slowing {
-		db.pacer.set(0)
+		db.pacer.Set(0)
 		return
 	}
 	share := max(float64(stop-x)/float64(stop-slow), 1.0/16)
-	db.pacer.set(1e12 / (db.stats.drainRate() * share))
+	db.pacer.Set(1e12 / (db.stats.drainRate() * share))
 }

@@ -16,6 +16,7 @@ import (
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
 	"sievedb/internal/offheap"
+	"sievedb/internal/pacer"
 	"sievedb/internal/table"
 	"sievedb/internal/tree"
 	"sievedb/memtable"
@@ -59,7 +60,7 @@ type DB struct {
 	log    *wal.Log
 	// mutable is guarded by commit.Lock, and changes under mu as well.
 	mutable buffer
-	pacer   pacer
+	pacer   pacer.Pacer
 	trash   trash
 	// unclosed are the iterators and snapshots, while checks are compiled in.
 	unclosed invariants.Tracker

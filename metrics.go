@@ -361,7 +361,7 @@ func (db *DB) Metrics() Metrics {
 	m.ScanBytesRead = db.scans.bytesRead.Load()
 	m.ScanTombstones, m.ScanVersions = db.scans.tombstones.Load(), db.scans.versions.Load()
 	m.ScanHidden, m.ScanStretches = db.scans.hidden.Load(), db.scans.stretches.Load()
-	m.Stalls, m.StallTime, m.SlowTime = st.stalls, st.stalled, time.Duration(db.pacer.slept.Load())
+	m.Stalls, m.StallTime, m.SlowTime = st.stalls, st.stalled, db.pacer.Slept()
 	m.OpenTableFiles = db.files.Open()
 	m.Latencies = db.latencies.metrics()
 

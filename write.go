@@ -212,7 +212,7 @@ func (db writes) Admit(sizeBytes int64) error {
 	if err := db.writable(); err != nil {
 		return err
 	}
-	db.pacer.wait(sizeBytes, db.closingc)
+	db.pacer.Wait(sizeBytes, db.closingc)
 	if !db.full.Load() {
 		return nil
 	}

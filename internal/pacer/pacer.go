@@ -1,4 +1,5 @@
-package sievedb
+// Package pacer delays writes that come faster than their background work.
+package pacer
 
 import (
 	"sync"
@@ -6,9 +7,9 @@ import (
 	"time"
 )
 
-// pacer delays writes so that they come no faster than a rate. The zero pacer
-// does not delay.
-type pacer struct {
+// Pacer delays writes so that they come no faster than a rate. The zero Pacer
+// does not delay. It is safe for concurrent use.
+type Pacer struct {
 	picosPerByte atomic.Int64
 	slept        atomic.Int64 // nanoseconds, of all writers together
 
@@ -28,14 +29,14 @@ const maxCredit = 100 * time.Millisecond
 // maxPace bounds the delay of one MiB to a second.
 const maxPace = 1e6
 
-// set sets the rate, in picoseconds for each byte; zero is no limit.
-func (p *pacer) set(picosPerByte float64) {
+// Set sets the rate, in picoseconds for each byte; zero is no limit.
+func (p *Pacer) Set(picosPerByte float64) {
 	p.picosPerByte.Store(int64(min(picosPerByte, maxPace)))
 }
 
-// wait delays a write of sizeBytes bytes, or until closing. Delays too short to
+// Wait delays a write of sizeBytes bytes, or until closing. Delays too short to
 // sleep add up.
-func (p *pacer) wait(sizeBytes int64, closing <-chan struct{}) {
+func (p *Pacer) Wait(sizeBytes int64, closing <-chan struct{}) {
 	rate := p.picosPerByte.Load()
 	if rate == 0 {
 		return
@@ -63,3 +64,6 @@ func (p *pacer) wait(sizeBytes int64, closing <-chan struct{}) {
 	}
 	p.slept.Add(int64(time.Since(now)))
 }
+
+// Slept returns for how long writes were delayed, all writers together.
+func (p *Pacer) Slept() time.Duration { return time.Duration(p.slept.Load()) }
