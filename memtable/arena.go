@@ -36,7 +36,7 @@ type chunk struct {
 // newChunk returns a chunk of n bytes, a multiple of unitBytes, with arbitrary contents.
 func (a *arena) newChunk(n int) chunk {
 	if a.memory == nil && n >= offheap.MinBytes { // small tables, of transactions, do without
-		a.memory = offheap.New(a)
+		a.memory = offheap.New(a, offheap.SmallPages)
 	}
 	bytes := a.memory.Alloc(n)
 	return chunk{

@@ -42,7 +42,7 @@ func newIndex(slots int) *index {
 		x.slots = make([]atomic.Uint64, slots)
 		return x
 	}
-	x.memory = offheap.New(x)
+	x.memory = offheap.New(x, offheap.SmallPages)
 	bytes := x.memory.Alloc(slotBytes * slots)
 	clear(bytes)
 	x.slots = unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(bytes))), slots)

@@ -79,7 +79,7 @@ func New(capacityBytes int64) *Cache {
 	}
 	c := &Cache{capacityBytes: capacityBytes, shards: make([]shard, n)}
 	// The shards own the memory and not the Cache: a Handle holds on to them.
-	memory := offheap.New(&c.shards[0])
+	memory := offheap.New(&c.shards[0], offheap.HugePages)
 	for i := range c.shards {
 		c.shards[i].init(i, capacityBytes/n, memory)
 	}

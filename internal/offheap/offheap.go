@@ -4,10 +4,10 @@
 // of a cache and the arenas of memtables, need not be counted in that.
 //
 //	type arena struct{ memory *offheap.Memory; … }
-//	a.memory = offheap.New(a)      // freed some time after a is unreachable
+//	a.memory = offheap.New(a, offheap.SmallPages) // freed some time after a is unreachable
 //	buf := a.memory.Alloc(1 << 20)
 //	use(buf)
-//	runtime.KeepAlive(a)           // after the last look at buf
+//	runtime.KeepAlive(a)                          // after the last look at buf
 //
 // A buffer is freed when its owner is unreachable, so that readers need neither
 // a lock nor a reference count: they hold the owner. What is freed too early, or
@@ -33,18 +33,20 @@ import (
 	"unsafe"
 )
 
-// Buffers are of size classes that double from MinBytes to MaxBytes. A smaller or a larger
-// one comes from the Go heap.
+// Buffers are of sizes that double from MinBytes to MaxBytes; a class is those of one
+// size in one kind of pages. A smaller or a larger buffer comes from the Go heap.
 const (
 	MinBytes = 64 << 10
 	MaxBytes = 16 << 20
 
-	numClasses = 9
+	numSizes   = 9
+	numClasses = int(numPages) * numSizes
 )
 
 // Memory is the buffers of one owner. A nil Memory gives out heap memory only.
 type Memory struct {
-	pool *pool
+	pool  *pool
+	pages Pages
 
 	mu      sync.Mutex
 	buffers map[*byte]int // class of each, by its first byte; guarded by mu
@@ -52,12 +54,12 @@ type Memory struct {
 	retired int64         // of them, those counted by Retire; guarded by mu
 }
 
-// New returns Memory that is freed after owner, which must be on the heap and
-// not be reachable through what it owns, has become unreachable.
-func New[T any](owner *T) *Memory { return newIn(&shared, owner) }
+// New returns Memory of the given pages that is freed after owner, which must be
+// on the heap and not be reachable through what it owns, has become unreachable.
+func New[T any](owner *T, pages Pages) *Memory { return newIn(&shared, owner, pages) }
 
-func newIn[T any](p *pool, owner *T) *Memory {
-	m := &Memory{pool: p, buffers: map[*byte]int{}}
+func newIn[T any](p *pool, owner *T, pages Pages) *Memory {
+	m := &Memory{pool: p, pages: pages, buffers: map[*byte]int{}}
 	runtime.AddCleanup(owner, (*Memory).freeAll, m)
 	return m
 }
@@ -67,7 +69,7 @@ func (m *Memory) Alloc(n int) []byte {
 	if m == nil || n < MinBytes || n > MaxBytes {
 		return onHeap(n)
 	}
-	class := classOf(n)
+	class := classOf(n, m.pages)
 	buf := m.pool.take(class)
 	if buf == nil {
 		return onHeap(n)
@@ -121,11 +123,14 @@ func (m *Memory) Retire() {
 }
 
 // classOf returns the class for a buffer of n bytes.
-func classOf(n int) (class int) {
+func classOf(n int, pages Pages) int {
+	class := int(pages) * numSizes
 	for classBytes(class) < int64(n) {
 		class++
 	}
 	return class
 }
 
-func classBytes(class int) int64 { return MinBytes << class }
+func classBytes(class int) int64 { return MinBytes << (class % numSizes) }
+
+func pagesOf(class int) Pages { return Pages(class / numSizes) }

@@ -30,7 +30,7 @@ func testPool() (p *pool, returned *int) {
 
 func newOwner(p *pool) *owner {
 	o := &owner{}
-	o.memory = newIn(p, o)
+	o.memory = newIn(p, o, SmallPages)
 	return o
 }
 
@@ -196,7 +196,8 @@ func TestNothingToMap(t *testing.T) {
 	expect(t, p, Stats{})
 }
 
-// Only what goes beyond a small store is asked for in huge pages.
+// Owners that want huge pages have regions of their own, which are asked for in such once
+// enough is mapped in small ones; neither kind gets what the other had.
 func TestHugePages(t *testing.T) {
 	p, _ := testPool()
 	var asked []bool
@@ -204,14 +205,35 @@ func TestHugePages(t *testing.T) {
 		asked = append(asked, huge)
 		return make([]byte, n)
 	}
-	o := newOwner(p)
-	for range 4 {
-		o.memory.Alloc(regionBytes)
+	small, huge := newOwner(p), &owner{}
+	huge.memory = newIn(p, huge, HugePages)
+	for _, m := range []*Memory{huge.memory, small.memory, huge.memory, small.memory, huge.memory} {
+		m.Alloc(regionBytes)
 	}
-	if want := []bool{false, false, true, true}; !slices.Equal(asked, want) {
+	if want := []bool{false, false, true, false, true}; !slices.Equal(asked, want) {
 		t.Errorf("regions asked for in huge pages: %v, want %v", asked, want)
 	}
-	runtime.KeepAlive(o)
+	buf := huge.memory.Alloc(regionBytes)
+	huge.memory.Free(buf)
+	small.memory.Alloc(regionBytes)
+	if want := []bool{false, false, true, false, true, true, false}; !slices.Equal(asked, want) {
+		t.Errorf("regions asked for in huge pages: %v, want %v", asked, want)
+	}
+	if again := huge.memory.Alloc(regionBytes); &again[0] != &buf[0] {
+		t.Error("not the one that was freed")
+	}
+	// What is left of a region goes to smaller buffers in pages of the same kind.
+	part := huge.memory.Alloc(mib)
+	huge.memory.Alloc(regionBytes)
+	next := huge.memory.Alloc(mib)
+	if a := uintptr(unsafe.Pointer(&next[0])) - uintptr(unsafe.Pointer(&part[0])); a >= regionBytes {
+		t.Error("not from the rest of the region")
+	}
+	if first := &small.memory.Alloc(2 * mib)[0]; uintptr(unsafe.Pointer(first))-uintptr(unsafe.Pointer(&part[0])) < regionBytes {
+		t.Error("small pages from a region of huge ones")
+	}
+	runtime.KeepAlive(small)
+	runtime.KeepAlive(huge)
 }
 
 // A slice that outlives its buffer reads something, whatever became of that.

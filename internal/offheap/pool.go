@@ -12,9 +12,8 @@ import (
 const (
 	// regionBytes is what is asked of the operating system at a time.
 	regionBytes = MaxBytes
-	// plainBytes are mapped with small pages: in a small store, much of a huge one
-	// would be touched, which takes up to milliseconds, for nothing. What is more than that is
-	// cheaper to read with huge pages, since address translation misses less.
+	// plainBytes are mapped before any is in huge pages: in a small store, much of
+	// one would be touched, which takes up to milliseconds, for nothing.
 	plainBytes = 32 << 20
 	// maxWarmBytes bounds what KeepWarm can ask for.
 	maxWarmBytes = 64 << 20
@@ -32,7 +31,22 @@ type Stats struct {
 	Warm    int64 // free and resident
 }
 
-// pool is the free buffers of the process, by class.
+// Pages says which pages of the operating system buffers lie in.
+type Pages int
+
+const (
+	// SmallPages are cheap to touch for the first time, and so for what somebody
+	// waits for who fills it: no page takes longer than the few KiB that it has.
+	SmallPages Pages = iota
+	// HugePages, of 2 MiB, are cheaper to read at random, since address translation
+	// misses less. They are asked for, once the process has taken 32 MiB, and not every
+	// system gives them.
+	HugePages
+
+	numPages
+)
+
+// pool is the free buffers of the process, by pages and class.
 type pool struct {
 	mapRegion func(n int, huge bool) []byte // returns nil if there is none
 	giveBack  func(b []byte)                // lets the system have the pages of b until they are touched again
@@ -42,7 +56,7 @@ type pool struct {
 	stats Stats
 	warm  [numClasses][]*byte // free and resident, the last used last
 	cold  [numClasses][]*byte // free, without pages
-	rest  []byte              // of the newest region: never given out
+	rest  [numPages][]byte    // of the newest region: never given out
 	keep  int64               // bytes that may be warm, at most maxWarmBytes of them
 	// fresh is what was retired since the collector was last asked to run, and survived
 	// how little was granted since.
@@ -91,7 +105,7 @@ func (p *pool) take(class int) []byte {
 	case len(p.cold[class]) > 0:
 		first = pop(&p.cold[class])
 	default:
-		if first = p.carve(n); first == nil {
+		if first = p.carve(class); first == nil {
 			return nil
 		}
 	}
@@ -106,25 +120,26 @@ func pop(list *[]*byte) *byte {
 	return b
 }
 
-// carve returns n bytes that were never given out. What is left of a region in which
-// they do not fit goes to smaller classes.
-func (p *pool) carve(n int64) *byte {
-	if int64(len(p.rest)) < n {
-		region := p.mapRegion(regionBytes, p.stats.Mapped >= plainBytes)
+// carve returns a buffer of a class that was never given out. What is left of a
+// region in which it does not fit goes to smaller classes.
+func (p *pool) carve(class int) *byte {
+	n, pages := classBytes(class), pagesOf(class)
+	rest := p.rest[pages]
+	if int64(len(rest)) < n {
+		region := p.mapRegion(regionBytes, pages == HugePages && p.stats.Mapped >= plainBytes)
 		if region == nil {
 			return nil
 		}
-		for class := numClasses - 1; len(p.rest) > 0; class-- {
-			for size := classBytes(class); int64(len(p.rest)) >= size; p.rest = p.rest[size:] {
-				p.cold[class] = append(p.cold[class], unsafe.SliceData(p.rest))
+		for c := classOf(MaxBytes, pages); len(rest) > 0; c-- {
+			for size := classBytes(c); int64(len(rest)) >= size; rest = rest[size:] {
+				p.cold[c] = append(p.cold[c], unsafe.SliceData(rest))
 			}
 		}
-		p.rest = region
+		rest = region
 		p.stats.Mapped += int64(len(region))
 	}
-	b := p.rest[:n]
-	p.rest = p.rest[n:]
-	return unsafe.SliceData(b)
+	p.rest[pages] = rest[n:]
+	return unsafe.SliceData(rest)
 }
 
 // give takes buffers back, of which retired bytes were retired.
