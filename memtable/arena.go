@@ -70,7 +70,7 @@ func (a *arena) init(sizeHintBytes int64) {
 		a.chunkBytes /= 2
 	}
 	a.nextBytes = min(firstChunk, a.chunkBytes)
-	// A first chunk that is too small for any record: none has ref zero.
+	// A first chunk that is too small for any record: none has ref zero, or that of a pivot.
 	a.directory.Store(&[]chunk{a.newChunk(unitBytes)})
 }
 

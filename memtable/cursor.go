@@ -70,7 +70,7 @@ func (c *cursor) seek(userKey []byte, ascending bool) ref {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.key = userKey
-	c.descend(item{prefix: c.view.order.prefix(userKey), pivot: c.pivot + 1})
+	c.descend(newItem(c.view.order.prefix(userKey), ref(c.pivot)))
 	p.key = nil
 	return c.landed()
 }

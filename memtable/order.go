@@ -12,12 +12,14 @@ import (
 )
 
 const (
-	// treeDegree bounds a node to 63 items, 1 KiB. A degree of 64 inserts no
+	// treeDegree bounds a node to 63 items, 768 bytes. A degree of 64 inserts no
 	// faster, halves the nodes, and copies half as much again under scans.
 	treeDegree = 32
-	// treeBytesPerKey is the tree's memory per user key: 25 measured with
-	// random keys, 36 with ascending ones, which leave nodes half full.
-	treeBytesPerKey = 30
+	// treeBytesPerKey is the tree's memory per user key: 19 measured with
+	// random keys, 27 with ascending ones, which leave nodes half full.
+	treeBytesPerKey = 23
+	// numPivots are the refs that name a pivot: no record is in the first chunk.
+	numPivots = 16
 	// minRekey and maxRekey bound the numbers of user keys at which bases are
 	// chosen. A pass over 16,384 keys holds up the writer for 2 to 3 ms.
 	minRekey = 64
@@ -25,12 +27,18 @@ const (
 )
 
 // item stands for one user key in the tree, without a pointer; or for a search
-// key, whose bytes are in a pivot.
+// key, whose bytes are in a pivot. The tree is what a memtable has on the heap, which the
+// collector lets double: the prefix is in two halves since a uint64 would leave padding.
 type item struct {
-	prefix uint64 // order.prefix of the user key
-	first  ref    // its first record
-	pivot  uint32 // one plus the number of a pivot, or zero
+	high, low uint32 // halves of order.prefix of the user key
+	first     ref    // its first record; below numPivots, the number of a pivot
 }
+
+func newItem(prefix uint64, first ref) item {
+	return item{high: uint32(prefix >> 32), low: uint32(prefix), first: first}
+}
+
+func (it item) prefix() uint64 { return uint64(it.high)<<32 | uint64(it.low) }
 
 // pivot lends a search key, which an item cannot point to, to the compare
 // function while one descent of a tree lasts.
@@ -50,7 +58,7 @@ type pivot struct {
 // No key ever forces a change of bases: bad ones cost time only.
 type order struct {
 	arena  *arena
-	pivots *[16]pivot
+	pivots *[numPivots]pivot
 	bases  [][]byte // ascending; none is a prefix of another
 }
 
@@ -72,16 +80,16 @@ func (o *order) prefix(userKey []byte) uint64 {
 
 // less orders items by user key.
 func (o *order) less(a, b item) bool {
-	if a.prefix != b.prefix {
-		return a.prefix < b.prefix
+	if a, b := a.prefix(), b.prefix(); a != b {
+		return a < b
 	}
 	return bytes.Compare(o.key(a), o.key(b)) < 0
 }
 
 // key returns the user key, or the search key, of an item.
 func (o *order) key(it item) []byte {
-	if it.pivot != 0 {
-		return o.pivots[it.pivot-1].key
+	if it.first < numPivots {
+		return o.pivots[it.first].key
 	}
 	return o.arena.record(it.first).key()
 }
@@ -110,7 +118,7 @@ func (o *order) rekey(tree *btree.BTreeG[item]) (*order, *btree.BTreeG[item]) {
 	fresh := &order{arena: o.arena, pivots: o.pivots, bases: bases}
 	rekeyed := fresh.newTree()
 	tree.Ascend(func(it item) bool {
-		rekeyed.ReplaceOrInsert(item{prefix: fresh.prefix(o.key(it)), first: it.first})
+		rekeyed.ReplaceOrInsert(newItem(fresh.prefix(o.key(it)), it.first))
 		return true
 	})
 	return fresh, rekeyed

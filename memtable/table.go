@@ -14,7 +14,7 @@
 // garbage collector has nothing to walk, and arena and index lie outside its heap. The arena holds a record per entry;
 // the versions of a user key form a chain, newest first, from a head in the
 // user key's first record. The tree (google/btree) orders the user keys, one
-// item of 16 bytes each. The hash index finds a first record without the tree.
+// item of 12 bytes each. The hash index finds a first record without the tree.
 //
 // An overwrite thus touches neither tree nor index. A tree item per entry, with
 // its trailer, was rejected: half as large again, a tree insert for each
@@ -76,8 +76,8 @@ type Table struct {
 	order *order
 	view  atomic.Pointer[view]
 
-	pivots [16]pivot     // two iterators with the same one take turns
-	iters  atomic.Uint32 // iterators made, to spread them over the pivots
+	pivots [numPivots]pivot // two iterators with the same one take turns
+	iters  atomic.Uint32    // iterators made, to spread them over the pivots
 
 	// rangeDeletes is nil before the first one, so that a table without them pays
 	// one load for that.
@@ -171,7 +171,7 @@ func (t *Table) addKey(userKey []byte, hash uint64, trailer keys.Trailer, value 
 	if err != nil {
 		return err
 	}
-	if _, replaced := t.tree.ReplaceOrInsert(item{prefix: t.order.prefix(userKey), first: r}); replaced {
+	if _, replaced := t.tree.ReplaceOrInsert(newItem(t.order.prefix(userKey), r)); replaced {
 		return invariants.Broken("hash %#x is not the one that the key was added with", hash)
 	}
 	n := t.userKeys.Load() + 1
