@@ -61,7 +61,9 @@ type DB struct {
 	// mutable is guarded by commit.Lock, and changes under mu as well.
 	mutable buffer
 	pacer   pacer.Pacer
-	trash   trash
+	// batchBytes is what the next batch may take, after the one applied last.
+	batchBytes atomic.Int64
+	trash      trash
 	// unclosed are the iterators and snapshots, while checks are compiled in.
 	unclosed invariants.Tracker
 	scans    scanCounts

@@ -26,7 +26,14 @@ type Batch struct {
 }
 
 // NewBatch returns an empty batch.
-func (db *DB) NewBatch() *Batch { return &Batch{} }
+func (db *DB) NewBatch() *Batch {
+	b := &Batch{}
+	b.ops.Expect(int(db.batchBytes.Load())) // batches are often alike
+	return b
+}
+
+// maxExpectBytes bounds what a batch expects because of the one before it.
+const maxExpectBytes = 32 << 10
 
 // What a batch can hold: encoded, in bytes, and in writes. A memtable has room
 // for both, so that no batch is logged that cannot be applied.
@@ -162,6 +169,7 @@ func (db *DB) Apply(b *Batch, d Durability) error {
 		return db.writable()
 	}
 	start := db.latencies.clock()
+	db.batchBytes.Store(int64(min(b.SizeBytes()+b.SizeBytes()/8, maxExpectBytes)))
 	err := db.apply(b, d)
 	if err == nil && db.latencies != nil {
 		db.latencies.apply.Record(db.latencies.clock() - start)

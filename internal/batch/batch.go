@@ -45,9 +45,14 @@ const HeaderLen = 12
 
 // Batch collects operations.
 type Batch struct {
-	ops   []byte
-	count uint32
+	ops      []byte
+	count    uint32
+	expected int // bytes
 }
+
+// Expect has the first operation make room for sizeBytes bytes of operations. It
+// is no bound.
+func (b *Batch) Expect(sizeBytes int) { b.expected = sizeBytes }
 
 // Put appends a put. It copies both slices.
 func (b *Batch) Put(key, value []byte) {
@@ -63,7 +68,7 @@ func (b *Batch) Put(key, value []byte) {
 // its size, and not from seven times.
 func (b *Batch) grow(n int) {
 	if free := cap(b.ops) - len(b.ops); free < n {
-		b.ops = slices.Grow(b.ops, max(n, cap(b.ops)))
+		b.ops = slices.Grow(b.ops, max(n, cap(b.ops), b.expected-len(b.ops)))
 	}
 }
 

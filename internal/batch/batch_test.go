@@ -129,19 +129,21 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
-// hundred makes a batch of a hundred puts from nothing.
-func hundred(k, v []byte) {
+// hundred makes a batch of a hundred puts from nothing, and returns its size.
+func hundred(expected int, k, v []byte) (sizeBytes int) {
 	var x Batch
+	x.Expect(expected)
 	for range 100 {
 		x.Put(k, v)
 	}
+	return len(x.Ops())
 }
 
 func BenchmarkHundredPuts(b *testing.B) {
 	k, v := make([]byte, 16), make([]byte, 114)
 	b.ReportAllocs()
 	for b.Loop() {
-		hundred(k, v)
+		hundred(0, k, v)
 	}
 }
 
@@ -151,7 +153,13 @@ func TestGrowth(t *testing.T) {
 		t.Skip("the race detector makes append allocate more")
 	}
 	k, v := make([]byte, 16), make([]byte, 114)
-	if n := testing.AllocsPerRun(10, func() { hundred(k, v) }); n > 8 {
+	if n := testing.AllocsPerRun(10, func() { hundred(0, k, v) }); n > 8 {
 		t.Errorf("%v allocations for a hundred puts", n)
+	}
+	size := hundred(0, k, v)
+	for _, c := range []struct{ expected, allocs int }{{size, 1}, {size + 1000, 1}, {size / 2, 2}} {
+		if n := testing.AllocsPerRun(10, func() { hundred(c.expected, k, v) }); int(n) != c.allocs {
+			t.Errorf("%v allocations for a hundred puts that take %d bytes, %d expected", n, size, c.expected)
+		}
 	}
 }
