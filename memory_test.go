@@ -2,11 +2,13 @@ package sievedb
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -159,6 +161,56 @@ func TestReadersBesideFreedMemtables(t *testing.T) {
 	stop()
 	for _, s := range scans {
 		must(t, s.Close())
+	}
+	must(t, db.Close())
+}
+
+// Metrics says what is outside the heap: what memtables and caches have, the part of it
+// that awaits the collector, and what it left for the next memtable.
+func TestOffHeapMetrics(t *testing.T) {
+	reclaim(t)
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	o := Options{MemtableBytes: 8 << 20, CacheBytes: 4 << 20, Durability: SyncNever}
+	db := mustOpen(t, vfs.NewMem(), "/store", o)
+	if m := db.Metrics().Memory; m.OffHeap != 0 || m.OffHeapRetired != 0 || m.OffHeapWarm != 0 {
+		t.Errorf("outside the heap %d, %d retired, %d warm, and all is empty", m.OffHeap, m.OffHeapRetired, m.OffHeapWarm)
+	}
+	key, value := make([]byte, 8), make([]byte, 16<<10)
+	for i := range uint64(256) { // half a memtable, less than what is worth a collection
+		binary.BigEndian.PutUint64(key, i)
+		must(t, db.Put(key, value))
+	}
+	full := db.Metrics().Memory
+	if full.OffHeap == 0 {
+		must(t, db.Close())
+		t.Skip("all memory is the heap's")
+	}
+	if full.OffHeap > full.Memtables || full.OffHeap < full.Memtables/2 || full.OffHeapRetired != 0 || full.OffHeapWarm != 0 {
+		t.Errorf("%+v before the flush", full)
+	}
+	it := db.All() // reads the memtable, and later on nothing else
+	it.First()
+	flushAll(t, db)
+	must(t, db.await(context.Background(), func() (bool, error) { return db.trash.empty(), nil }))
+	retired := db.Metrics().Memory
+	if retired.OffHeap != full.OffHeap || retired.OffHeapRetired != full.OffHeap || retired.OffHeapWarm != 0 {
+		t.Errorf("%+v after the flush, %d bytes outside before", retired, full.OffHeap)
+	}
+	text := fmt.Sprintf("outside the heap, of the process: %s, of which %s wait to be freed  kept for the next memtables 0 B\n", size(full.OffHeap), size(full.OffHeap))
+	if s := db.Metrics().String(); !strings.Contains(s, text) {
+		t.Errorf("%q is not in\n%s", text, s)
+	}
+	runtime.KeepAlive(it)
+	must(t, it.Close())
+	it = nil
+	for n := 0; db.Metrics().Memory.OffHeap > 0; n++ {
+		if n == 1000 {
+			t.Fatalf("%+v, and nobody reads the memtable", db.Metrics().Memory)
+		}
+		runtime.GC()
+	}
+	if m := db.Metrics().Memory; m.OffHeapRetired != 0 || m.OffHeapWarm != full.OffHeap || m.Total != retired.Total {
+		t.Errorf("%+v after it was freed, %d bytes outside before", m, full.OffHeap)
 	}
 	must(t, db.Close())
 }

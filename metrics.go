@@ -9,6 +9,7 @@ import (
 	"sievedb/internal/histogram"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
+	"sievedb/internal/offheap"
 	"sievedb/internal/table"
 	"sievedb/internal/tree"
 	"sievedb/sstable"
@@ -86,7 +87,7 @@ type LevelMetrics struct {
 
 // MemoryMetrics is where the memory of a store is, in bytes. Memtables and
 // CacheSlabs are for the most part outside the Go heap. Total is the sum
-// of the rest.
+// of what is listed before it.
 type MemoryMetrics struct {
 	Memtables     uint64 // with their trees and indexes
 	CacheSlabs    uint64 // of the block cache, for all stores that share it
@@ -96,6 +97,15 @@ type MemoryMetrics struct {
 	Indexes       uint64 // resident
 	RangeDeletes  uint64 // range tombstones of tables, resident
 	Total         uint64
+
+	// OffHeap is what the process holds outside the Go heap, for all its stores and
+	// caches, and OffHeapRetired the part of it that belongs to memtables which were
+	// flushed: it waits for the garbage collector to find that nobody reads them any more. Both are
+	// zero where there is no such memory.
+	OffHeap, OffHeapRetired uint64
+	// OffHeapWarm is resident besides, for the next memtables to use again: as much as
+	// the memtables of the open stores take, and 64 MiB, at most.
+	OffHeapWarm uint64
 }
 
 // DiskMetrics is where the disk space of a store is, in bytes.
@@ -428,6 +438,8 @@ func (db *DB) memoryMetrics(m *Metrics, s *tree.State) {
 	mem.CacheSlabs, mem.CacheOverhead = uint64(c.SlabBytes), uint64(c.OverheadBytes)
 	mem.CacheOverflow = uint64(c.OverflowBytes)
 	mem.Total = mem.Memtables + mem.CacheSlabs + mem.CacheOverhead + mem.CacheOverflow + mem.Filters + mem.Indexes + mem.RangeDeletes
+	off := offheap.Metrics()
+	mem.OffHeap, mem.OffHeapRetired, mem.OffHeapWarm = uint64(off.Granted), uint64(off.Retired), uint64(off.Warm)
 }
 
 // diskMetrics asks the file system, so that what is there counts, not what

@@ -50,6 +50,8 @@ func (m Metrics) String() string {
 	mem := m.Memory
 	fmt.Fprintf(&b, "memory: memtables %s + cache %s + its tables %s + overflow %s + filters %s + indexes %s + range tombstones %s = %s\n",
 		size(mem.Memtables), size(mem.CacheSlabs), size(mem.CacheOverhead), size(mem.CacheOverflow), size(mem.Filters), size(mem.Indexes), size(mem.RangeDeletes), size(mem.Total))
+	fmt.Fprintf(&b, "outside the heap, of the process: %s, of which %s wait to be freed  kept for the next memtables %s\n",
+		size(mem.OffHeap), size(mem.OffHeapRetired), size(mem.OffHeapWarm))
 	fmt.Fprintf(&b, "cache: %s of %s in %s blocks  %s hits, %s misses, %s evictions\n",
 		size(uint64(m.Cache.UsedBytes)), size(uint64(m.Cache.CapacityBytes)), count(uint64(m.Cache.Blocks)), count(m.Cache.Hits), count(m.Cache.Misses), count(m.Cache.Evictions))
 	fmt.Fprintf(&b, "disk: tables %s  log %s  manifest %s  being written %s  obsolete %s, of which pinned %s\n",
