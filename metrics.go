@@ -143,8 +143,8 @@ type Metrics struct {
 	// Runs is the read amplification: how many sorted runs (memtables with
 	// entries, tables of level 0, levels with tables) a lookup may have to ask.
 	Runs int
-	// WriteAmplification is the bytes written to log and tables for each of
-	// WrittenBytes.
+	// WriteAmplification is the bytes written to log and tables, LogZeroBytes
+	// included, for each of WrittenBytes.
 	WriteAmplification float64
 	// SpaceAmplification is the bytes of all tables for each byte of the
 	// bottom level, which holds about one version of each key.
@@ -154,6 +154,7 @@ type Metrics struct {
 	// values, with a few bytes for each operation.
 	Batches, WrittenBytes         uint64
 	LogBytes, LogSyncs, LogWrites uint64
+	LogZeroBytes                  uint64 // written ahead of the records of a synced log, beside LogBytes
 	Flushes, FlushedBytes         uint64
 	Compactions, TrivialMoves     uint64
 	DroppedTables                 uint64 // unread, because range tombstones hide them as a whole
@@ -357,12 +358,13 @@ func (db *DB) Metrics() Metrics {
 	log := db.log.Metrics()
 	m.Batches, m.WrittenBytes = log.Appends, log.BodyBytes
 	m.LogBytes, m.LogSyncs, m.LogWrites = log.AppendedBytes, log.Syncs, log.Writes
+	m.LogZeroBytes = log.ZeroBytes
 	m.Flushes, m.FlushedBytes = st.flushes, st.flushedBytes
 	m.Compactions, m.TrivialMoves, m.DroppedTables = st.compactions, st.moves, st.dropped
 	m.CompactedBytes, m.CompactionReadBytes = st.written, st.merged
 	m.CompactionDebtBytes = compaction.Debt(s.Version, db.shape())
 	if m.WrittenBytes > 0 {
-		m.WriteAmplification = float64(m.LogBytes+m.FlushedBytes+m.CompactedBytes) / float64(m.WrittenBytes)
+		m.WriteAmplification = float64(m.LogBytes+m.LogZeroBytes+m.FlushedBytes+m.CompactedBytes) / float64(m.WrittenBytes)
 	}
 	if n := len(s.Runs); n > 0 {
 		m.SpaceAmplification = float64(m.Disk.Tables) / float64(m.Levels[s.Runs[n-1].Tables[0].Level].Bytes)

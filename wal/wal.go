@@ -115,6 +115,7 @@ type Metrics struct {
 	Appends       uint64
 	BodyBytes     uint64 // of the records' bodies
 	AppendedBytes uint64 // with heads and framing
+	ZeroBytes     uint64 // written ahead of them
 	Writes        uint64 // calls of the file system that wrote
 	Syncs         uint64
 }
@@ -272,15 +273,17 @@ func (l *Log) reach(pos Position, mark *Position, sync bool) error {
 			continue
 		}
 		before := len(l.ended)
+		var zeroBytes int64
 		err := l.work(func(f vfs.File, sizeBytes int64) error {
 			if !sync {
 				return nil
 			}
 			return l.syncAll(func() error {
-				l.preallocate(f, sizeBytes)
+				zeroBytes = l.preallocate(f, sizeBytes)
 				return f.Sync()
 			})
 		})
+		l.metrics.ZeroBytes += uint64(zeroBytes)
 		if err != nil {
 			return err
 		}
@@ -355,16 +358,19 @@ func (l *Log) write(f vfs.File, buf []byte) error {
 	return err
 }
 
-// preallocate prepares for the syncs after one of sizeBytes bytes. Only whoever
-// is busy calls it.
-func (l *Log) preallocate(f vfs.File, sizeBytes int64) {
+// preallocate prepares for the syncs after one of sizeBytes bytes, and returns how
+// many bytes it wrote. Only whoever is busy calls it.
+func (l *Log) preallocate(f vfs.File, sizeBytes int64) (zeroBytes int64) {
 	if sizeBytes <= l.preallocated {
-		return
+		return 0
 	}
 	l.preallocated = sizeBytes + min(max(sizeBytes, minAheadBytes), maxAheadBytes)
 	// A disk that has no room for zeros may have some for records: this is a
 	// hint, and asking again after a failure would only cost.
-	_ = f.Preallocate(l.preallocated)
+	if f.Preallocate(l.preallocated) != nil {
+		return 0 // or some of them
+	}
+	return l.preallocated - sizeBytes
 }
 
 // syncAll makes the segments durable that Rotate left unsynced, then the current

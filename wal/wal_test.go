@@ -13,6 +13,7 @@ import (
 
 	"sievedb/internal/corrupt"
 	"sievedb/internal/keys"
+	"sievedb/internal/record"
 	"sievedb/vfs"
 )
 
@@ -358,8 +359,23 @@ func TestPreallocation(t *testing.T) {
 		if n := disk.Count(vfs.OpPreallocate); n != want || err != nil {
 			t.Errorf("%d times after record %d, want %d; %v", n, i, want, err)
 		}
+		size := func(records int64) uint64 { return uint64(HeaderLen + records*record.Size(int64(len(p)))) }
+		if got, want := l.Metrics().ZeroBytes, []uint64{0, size(3), size(3) + size(7)}[want]; got != want {
+			t.Errorf("%d zeros after record %d, want %d", got, i, want)
+		}
 	}
-	if got, err := replay(l.fs.CrashClone(vfs.CrashKept), l.segments); len(got) != 10 || err != nil {
+	zeros := l.Metrics().ZeroBytes
+	disk.SetRules(vfs.Rule{Ops: vfs.OpPreallocate, Err: vfs.ErrExhausted})
+	for range 8 {
+		pos, _ := l.Append(nil, p, true)
+		if err := l.Sync(pos); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := disk.Count(vfs.OpPreallocate); n != 3 || l.Metrics().ZeroBytes != zeros {
+		t.Errorf("%d zeros more, in %d times, the last of which failed", l.Metrics().ZeroBytes-zeros, n)
+	}
+	if got, err := replay(l.fs.CrashClone(vfs.CrashKept), l.segments); len(got) != 18 || err != nil {
 		t.Errorf("%d records, %v", len(got), err)
 	}
 }
