@@ -76,7 +76,7 @@ func TestGoldenIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]int{"": 0, "key": 0, "keyA": 0, "keyA0": 1, "keyB5": 1, "keyB50": 3, "keyC": 3, "keyC0": 4, "l": 4, "a": 0} {
-		if got := x.find([]byte(key)); got != want {
+		if got, _ := x.find([]byte(key)); got != want {
 			t.Errorf("find(%q) = %d, want %d", key, got, want)
 		}
 	}

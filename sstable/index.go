@@ -87,12 +87,15 @@ func (b *indexBuilder) finish(dst []byte) []byte {
 }
 
 // index is the resident form: flat arrays without pointers, so that a search
-// touches few cache lines and the garbage collector none. Immutable but for the
+// touches few cache lines and the garbage collector none. It is an interpolation
+// search, but binary where separators are not spread evenly. Immutable but for the
 // hints, which lie apart from the places because that is all that a lookup of a
 // cached block waits for.
 type index struct {
 	prefix     []byte
-	first8     []uint64 // keys.Prefix8 of each separator less the prefix
+	digits     alphabet
+	numbers    []uint64 // of the separators less the prefix, in digits
+	spread     spread   // of numbers
 	separators []byte   // as on disk
 	blocks     []place  // n+1: the last one begins where everything ends
 	hints      []atomic.Uint64
@@ -120,10 +123,10 @@ func readIndex(p []byte, dataEnd uint64) (*index, error) {
 	}
 	count := int(n)
 	x := &index{
-		prefix: bytes.Clone(p[indexHeaderLen : indexHeaderLen+prefixLen]),
-		first8: make([]uint64, count),
-		blocks: make([]place, count+1),
-		hints:  make([]atomic.Uint64, count),
+		prefix:  bytes.Clone(p[indexHeaderLen : indexHeaderLen+prefixLen]),
+		numbers: make([]uint64, count),
+		blocks:  make([]place, count+1),
+		hints:   make([]atomic.Uint64, count),
 	}
 	lengths := p[indexHeaderLen+prefixLen:]
 	sums, ends := lengths[4*n:], lengths[8*n:]
@@ -141,7 +144,6 @@ func readIndex(p []byte, dataEnd uint64) (*index, error) {
 		if next.separator < b.separator || uint64(next.separator) > sepLen {
 			return nil, corrupt.At(at+8*int64(n), "separator end", fmt.Sprintf("%d to %d", b.separator, sepLen), next.separator)
 		}
-		x.first8[i] = keys.Prefix8(x.separator(i))
 		if i > 0 && bytes.Compare(x.separator(i-1), x.separator(i)) > 0 {
 			return nil, corrupt.At(at+8*int64(n), "separator order", "ascending", fmt.Sprintf("%q", x.separator(i)))
 		}
@@ -150,15 +152,20 @@ func readIndex(p []byte, dataEnd uint64) (*index, error) {
 	if end.offset != dataEnd || uint64(end.separator) != sepLen || count == 0 && sepLen+prefixLen > 0 {
 		return nil, corrupt.At(0, "index", fmt.Sprintf("data blocks up to %d", dataEnd), fmt.Sprintf("up to %d", end.offset))
 	}
+	x.digits = newAlphabet(count, x.separator)
+	for i := range x.numbers {
+		x.numbers[i] = x.digits.number(x.separator(i))
+	}
+	x.spread = newSpread(x.numbers)
 	return x, nil
 }
 
 // n returns the number of data blocks.
-func (x *index) n() int { return len(x.first8) }
+func (x *index) n() int { return len(x.numbers) }
 
 // sizeBytes is what the index keeps in memory.
 func (x *index) sizeBytes() int64 {
-	return int64(len(x.prefix)+len(x.separators)+16*len(x.first8)) + int64(len(x.blocks))*int64(unsafe.Sizeof(place{}))
+	return int64(unsafe.Sizeof(*x)) + int64(len(x.prefix)+len(x.separators)+16*len(x.numbers)) + int64(len(x.blocks))*int64(unsafe.Sizeof(place{}))
 }
 
 // separator returns separator i less the prefix.
@@ -168,39 +175,51 @@ func (x *index) separator(i int) []byte {
 
 // find returns the first block whose separator is at or after userKey, the
 // only one with userKey's newest version; n if all of the table is before it.
-func (x *index) find(userKey []byte) int {
+// at is about where in the block that would be, from 0 to 1, or negative if
+// there is no telling.
+func (x *index) find(userKey []byte) (block int, at float64) {
 	p := len(x.prefix)
 	if len(userKey) < p || string(userKey[:p]) != string(x.prefix) {
 		if bytes.Compare(userKey, x.prefix) < 0 {
-			return 0
+			return 0, -1
 		}
-		return x.n()
+		return x.n(), -1
 	}
 	rest := userKey[p:]
-	rest8 := keys.Prefix8(rest)
-	lo, hi := 0, len(x.first8)
+	number := x.digits.number(rest)
+	lo, hi := x.spread.near(x.numbers, number)
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
-		if x.first8[mid] < rest8 {
+		if x.numbers[mid] < number {
 			lo = mid + 1
 		} else {
 			hi = mid
 		}
 	}
-	// Equal prefixes decide nothing: compare in full among those.
-	if lo == len(x.first8) || x.first8[lo] != rest8 || bytes.Compare(x.separator(lo), rest) >= 0 {
-		return lo
+	// Equal numbers decide nothing: compare in full among those.
+	if lo == x.n() || x.numbers[lo] != number || bytes.Compare(x.separator(lo), rest) >= 0 {
+		return lo, x.within(lo, number)
 	}
-	lo, hi = lo+1, len(x.first8)
+	lo, hi = lo+1, x.n()
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
-		if x.first8[mid] == rest8 && bytes.Compare(x.separator(mid), rest) < 0 {
+		if x.numbers[mid] == number && bytes.Compare(x.separator(mid), rest) < 0 {
 			lo = mid + 1
 		} else {
 			hi = mid
 		}
 	}
-	return lo
+	return lo, -1
+}
+
+// within returns how far the number is from the separator before block to its own, 0 to 1,
+// or negative if that says nothing about where in the block its key is.
+func (x *index) within(block int, number uint64) float64 {
+	if !x.spread.even || block == 0 || block == x.n() || x.numbers[block-1] == x.numbers[block] {
+		return -1
+	}
+	from, to := x.numbers[block-1], x.numbers[block]
+	return float64(number-from) / float64(to-from)
 }
 
 // compare compares separator i with userKey, whose first bytes decide as a rule,
@@ -211,7 +230,7 @@ func (x *index) compare(i int, userKey []byte) int {
 		return c
 	}
 	rest := userKey[n:]
-	if c := cmp.Compare(x.first8[i], keys.Prefix8(rest)); c != 0 {
+	if c := cmp.Compare(x.numbers[i], x.digits.number(rest)); c != 0 {
 		return c
 	}
 	return bytes.Compare(x.separator(i), rest)

@@ -118,7 +118,7 @@ func (i *Iter) Last() bool { return i.lastOf(i.r.index.n() - 1) }
 // seek loads the block in which (userKey, trailer) belongs and returns the
 // place in it; Len if it comes after the block's last entry.
 func (i *Iter) seek(userKey []byte, trailer keys.Trailer) (entry int, ok bool) {
-	for n := i.r.index.find(userKey); n < i.r.index.n(); n++ {
+	for n, _ := i.r.index.find(userKey); n < i.r.index.n(); n++ {
 		if !i.load(n) {
 			return 0, false
 		}
@@ -146,7 +146,7 @@ func (i *Iter) SeekGE(userKey []byte, trailer keys.Trailer) bool {
 
 // SeekLT moves to the last entry before the internal key.
 func (i *Iter) SeekLT(userKey []byte, trailer keys.Trailer) bool {
-	if i.r.index.find(userKey) == i.r.index.n() {
+	if n, _ := i.r.index.find(userKey); n == i.r.index.n() {
 		return i.Last()
 	}
 	entry, ok := i.seek(userKey, trailer)

@@ -45,6 +45,7 @@ type Reader struct {
 	footer   footer
 	index    *index
 	props    *Properties
+	perBlock float64 // entries a data block, on average
 
 	rangeDels *rangedel.Set // nil: none
 	bounds    Bounds
@@ -122,6 +123,7 @@ func (r *Reader) readMeta(meta []byte) error {
 		return r.locate(corrupt.At(0, "properties", fmt.Sprintf("%d data blocks of %d bytes, as the index has them",
 			n, f.filter.offset), fmt.Sprintf("%d of %d with %d entries", p.DataBlocks, p.DataBytes, p.Entries)), f.properties.offset)
 	}
+	r.perBlock = min(float64(p.Entries)/float64(max(n, 1)), block.MaxSizeBytes)
 	return r.readRangeDels(meta)
 }
 
@@ -216,11 +218,22 @@ func (r *Reader) Has(userKey []byte, hash uint64, snapshot keys.SeqNum) (Found, 
 // Prefetch returns the number of the block in which a lookup of userKey begins,
 // and has the CPU bring closer what that will read first, if it is cached.
 func (r *Reader) Prefetch(userKey []byte) (block int) {
-	block = r.index.find(userKey)
+	block, at, bodyBytes := r.guess(userKey)
 	if block < r.index.n() {
-		r.cache.Prefetch(&r.index.hints[block], mappedBytes, searchedBytes)
+		r.cache.Prefetch(&r.index.hints[block], at, bodyBytes, searchedBytes)
 	}
 	return block
+}
+
+// guess returns the block that may have userKey, and about where in it the entry
+// lies: in bodyBytes at at, as cache.Prefetch has it.
+func (r *Reader) guess(userKey []byte) (block int, at float64, bodyBytes int) {
+	block, at = r.index.find(userKey)
+	if at < 0 || r.perBlock < minGuessable {
+		return block, 0, mappedBytes
+	}
+	// The separators are half an entry before the first entry and behind the last.
+	return block, float64(int(at*r.perBlock-0.5)) / r.perBlock, guessedBytes
 }
 
 // Lookup is Get or, with existsOnly, Has, but that Found.Value is then dst as it
@@ -292,7 +305,8 @@ func (r *Reader) IndexBytes() int64 { return r.index.sizeBytes() }
 // ApproximateOffset returns where in the file the data of userKey begins, or
 // would begin, to within a data block.
 func (r *Reader) ApproximateOffset(userKey []byte) uint64 {
-	return r.index.blocks[r.index.find(userKey)].offset
+	i, _ := r.index.find(userKey)
+	return r.index.blocks[i].offset
 }
 
 // EvictBlocks drops the table's blocks from the cache, because the table is

@@ -81,7 +81,7 @@ func (v *verifier) entry(i int, b *block.View, n int) error {
 	}
 	// find leads to the first block that may hold the key: this one, or, for
 	// further versions, the one where they began.
-	if at := v.r.index.find(v.key); at != i && (first || c != 0 || at > i) {
+	if at, _ := v.r.index.find(v.key); at != i && (first || c != 0 || at > i) {
 		return corrupt.At(0, "separators", fmt.Sprintf("key %q in block %d", v.key, i), at)
 	}
 	h := filter.Hash(v.key)

@@ -40,7 +40,7 @@ func BenchmarkHitByHint(b *testing.B) {
 func BenchmarkPrefetch(b *testing.B) {
 	c, hints := filled(benchBlocks)
 	for n := 0; b.Loop(); n++ {
-		c.Prefetch(&hints[scatter(n)], 0, 192)
+		c.Prefetch(&hints[scatter(n)], 0, 0, 192)
 	}
 }
 

@@ -142,9 +142,10 @@ func (c *Cache) hinted(word uint64) (sl *slab, i int) {
 }
 
 // Prefetch tells the CPU that the block that a hint names will be asked for
-// soon, and read at both ends: headBytes and tailBytes of them. It pins
-// nothing and waits for nothing. A wrong hint costs some memory traffic.
-func (c *Cache) Prefetch(hint *atomic.Uint64, headBytes, tailBytes int) {
+// soon, and read in two places: bodyBytes of it that begin the earlier the less at
+// is, at the front if it is 0 and up to the end if it is 1, and tailBytes at the end.
+// It pins nothing and waits for nothing. A wrong hint costs some memory traffic.
+func (c *Cache) Prefetch(hint *atomic.Uint64, at float64, bodyBytes, tailBytes int) {
 	word := hint.Load()
 	if word == 0 {
 		return
@@ -158,9 +159,10 @@ func (c *Cache) Prefetch(hint *atomic.Uint64, headBytes, tailBytes int) {
 	n := min(int(word>>hintLengthShift)*hintLengthUnit, sl.slotBytes)
 	block := sl.buf[i*sl.slotBytes:][:n]
 	// The end first: it tells where in the rest to look.
-	head, tail := min(headBytes, n), min(tailBytes, n)
+	body, tail := min(bodyBytes, n), min(tailBytes, n)
 	prefetch.Lines(unsafe.Pointer(unsafe.SliceData(block[n-tail:])), uintptr(tail))
-	prefetch.Lines(unsafe.Pointer(unsafe.SliceData(block)), uintptr(head))
+	from := int(at * float64(n-body))
+	prefetch.Lines(unsafe.Pointer(unsafe.SliceData(block[from:])), uintptr(body))
 }
 
 // Reserve returns an unpublished buffer of exactly sizeBytes (at least zero)

@@ -385,13 +385,13 @@ func TestPrefetchAnyHint(t *testing.T) {
 		default:
 			hint.Store(r.Uint64() & (1<<40 - 1))
 		}
-		c.Prefetch(&hint, r.IntN(10_000), r.IntN(10_000))
+		c.Prefetch(&hint, r.Float64(), r.IntN(10_000), r.IntN(10_000))
 	}
 	if after := c.Metrics(); after != before {
 		t.Errorf("metrics changed from %+v to %+v", before, after)
 	}
 	hint.Store(good)
-	if n := testing.AllocsPerRun(100, func() { c.Prefetch(&hint, 1024, 512) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { c.Prefetch(&hint, 0.5, 1024, 512) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

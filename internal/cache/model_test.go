@@ -200,7 +200,7 @@ func TestHammer(t *testing.T) {
 				k := blockKey{rnd.Uint64N(3), rnd.Uint64N(60)}
 				size := []int{700, 4096, 4096, 3000, 20000}[k.offset%5]
 				hint := &hints[(k.offset+rnd.Uint64N(8)/7)%60] // now and then another's
-				c.Prefetch(hint, 64, 64)
+				c.Prefetch(hint, 1, 64, 64)
 				h, ok := c.Get(k.id, k.offset, hint)
 				if !ok {
 					h = c.Reserve(k.id, k.offset, size)
