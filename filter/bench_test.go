@@ -58,14 +58,14 @@ func BenchmarkMayContainCold(b *testing.B) {
 		payload := trailer{kind: KindBlocked, k: 6, log2: blockShift, units: blocks, nkeys: 50 << 20, seed: SeedFor(uint64(i))}.append(field)
 		readers[i] = mustOpen(b, payload)
 	}
-	for _, touch := range []bool{false, true} {
-		b.Run(fmt.Sprintf("runs=%d/touch=%v", runs, touch), func(b *testing.B) {
+	for _, ahead := range []bool{false, true} {
+		b.Run(fmt.Sprintf("runs=%d/prefetch=%v", runs, ahead), func(b *testing.B) {
 			h := uint64(1)
 			for b.Loop() {
 				h = SeedFor(h)
-				if touch {
+				if ahead {
 					for i := range readers {
-						readers[i].Touch(h)
+						readers[i].Prefetch(h)
 					}
 				}
 				hits := uint64(0)

@@ -280,7 +280,7 @@ func TestAllocs(t *testing.T) {
 		"Hash":       func() { h += Hash(key) },
 		"Open":       func() { r, _ = Open(payload) },
 		"MayContain": func() { sinkBool = r.MayContain(h) },
-		"Touch":      func() { r.Touch(h) },
+		"Prefetch":   func() { r.Prefetch(h) },
 		"Add":        func() { h++; adding.Add(h) }, // within a chunk
 		"Finish":     func() { out, _, _ = b.Finish(out[:0]) },
 		"Verify":     func() { sinkBool = b.Verify(payload) == nil },

@@ -196,7 +196,7 @@ func checkHolds(t *testing.T, name string, payload []byte, hashes []uint64) {
 	t.Helper()
 	r := mustOpen(t, payload)
 	for i, h := range hashes {
-		r.Touch(h)
+		r.Prefetch(h)
 		if !r.MayContain(h) {
 			t.Fatalf("%s: hash %#x of key %d was added and answers no", name, h, i)
 		}
@@ -342,7 +342,7 @@ func TestDamageOfKinds(t *testing.T) {
 			r, err := Open(p)
 			holds := true
 			for _, h := range hashes {
-				r.Touch(h)
+				r.Prefetch(h)
 				holds = r.MayContain(h) && holds
 			}
 			if err != nil && !holds || !holds && codec.ChecksumOf(0, p) == sum {

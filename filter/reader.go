@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"unsafe"
 
 	"sievedb/internal/corrupt"
+	"sievedb/internal/prefetch"
 )
 
 // Reader answers from a payload. It is a small value that may be copied; the
@@ -112,14 +114,10 @@ func (r *Reader) MayContain(h uint64) bool {
 	return true
 }
 
-// Touch starts to bring what a look-up of h reads first into the processor's
-// cache. A look-up that touches every candidate run before it tests the first
-// overlaps its cache misses: six cold runs take 280 ns instead of 400 to 440.
-// The result means nothing and may be ignored; it is there, and the function
-// is not inlined, so that the compiler keeps the load.
-//
-//go:noinline
-func (r *Reader) Touch(h uint64) byte {
+// Prefetch asks for what MayContain reads first of the payload, and does not wait for
+// it. Asking for the lines of all candidate runs before the first is tested overlaps
+// their cache misses: six cold runs take half the time.
+func (r *Reader) Prefetch(h uint64) {
 	var off uint64
 	switch r.kind {
 	case KindFuse:
@@ -131,8 +129,7 @@ func (r *Reader) Touch(h uint64) byte {
 		block, _ := locate(h, r.seed, r.units)
 		off = block * blockBytes
 	}
-	if off >= uint64(len(r.field)) {
-		return 0
+	if off < uint64(len(r.field)) {
+		prefetch.Lines(unsafe.Pointer(&r.field[off]), 1)
 	}
-	return r.field[off]
 }

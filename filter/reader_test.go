@@ -63,7 +63,7 @@ func checkMatchAll(t *testing.T, name string, r Reader) {
 		t.Errorf("%s: not match-all: %+v", name, r)
 	}
 	for _, h := range []uint64{0, 1, 1 << 63, math.MaxUint64, Hash(nil)} {
-		r.Touch(h)
+		r.Prefetch(h)
 		if !r.MayContain(h) {
 			t.Errorf("%s: no to %#x", name, h)
 		}
@@ -86,7 +86,7 @@ func TestNoKeys(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	for h := range uint64(1_000) {
-		r.Touch(h)
+		r.Prefetch(h)
 		if r.MayContain(h) || r.MayContain(SeedFor(h)) {
 			t.Fatalf("maybe to %d", h)
 		}
@@ -139,7 +139,7 @@ func TestBitFlips(t *testing.T) {
 		r, err := Open(p)
 		answersAll := true
 		for i := range uint64(100) {
-			r.Touch(i)
+			r.Prefetch(i)
 			answersAll = r.MayContain(SeedFor(i)) && answersAll
 		}
 		field := bit/8 - trailerAt
@@ -232,7 +232,7 @@ func FuzzOpen(f *testing.F) {
 		r, err := Open(payload)
 		no := false
 		for h := range uint64(32) {
-			r.Touch(SeedFor(h))
+			r.Prefetch(SeedFor(h))
 			no = no || !r.MayContain(SeedFor(h))
 		}
 		if err != nil {

@@ -60,11 +60,11 @@ func (r *Reader) MayContain(hash uint64) (may, consulted bool) {
 	return f.reader.MayContain(hash), true
 }
 
-// TouchFilter starts to bring the filter's line for hash into the processor's
-// cache, so that the misses of several tables overlap. See filter.Reader.Touch.
-func (r *Reader) TouchFilter(hash uint64) {
+// PrefetchFilter has the CPU bring closer what the filter will be asked for, if it
+// was loaded.
+func (r *Reader) PrefetchFilter(hash uint64) {
 	if f := r.filter.Load(); f != nil && f.state == FilterResident {
-		f.reader.Touch(hash)
+		f.reader.Prefetch(hash)
 	}
 }
 

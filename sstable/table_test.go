@@ -287,7 +287,7 @@ func checkGets(t *testing.T, label string, rnd *rand.Rand, r *Reader, es []entry
 			if err != nil || has.OK != got.OK || has.Trailer != got.Trailer || has.Value != nil {
 				t.Fatalf("%s: Has(%.50q, %d) = %+v, %v", label, p, snap, has, err)
 			}
-			r.TouchFilter(h)
+			r.PrefetchFilter(h)
 			if may, _ := r.MayContain(h); ok && !may {
 				t.Fatalf("%s: the filter denies %.50q", label, p)
 			}

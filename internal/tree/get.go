@@ -44,7 +44,9 @@ func (s *State) Get(dst, key []byte, hash uint64, snapshot keys.SeqNum, existsOn
 			return value, found, nil
 		}
 	}
-	l := lookup{ignoreFilters: s.IgnoreFilters, dst: dst, key: key, hash: hash, snapshot: snapshot, existsOnly: existsOnly, trace: trace}
+	var l lookup
+	l.dst, l.key, l.hash, l.snapshot, l.existsOnly = dst, key, hash, snapshot, existsOnly
+	l.ignoreFilters, l.trace = s.IgnoreFilters, trace
 	for _, t := range s.L0 {
 		if !t.Covers(key) {
 			if trace != nil {
@@ -86,7 +88,7 @@ func decide(dst, value []byte, tr keys.Trailer, existsOnly bool) ([]byte, bool) 
 const maxCandidates = 8
 
 // lookup collects the tables whose bounds cover the key and asks their filters
-// together: the first touch of each filter's line is started before any answer
+// together: each filter's line is asked for as its table is found, before any answer
 // is waited for, so that the cache misses of the runs overlap.
 type lookup struct {
 	dst, key   []byte
@@ -129,6 +131,9 @@ func (l *lookup) candidate(t *table.Table) bool {
 	if l.trace != nil {
 		l.trace.candidate(l.n, t, l.cover)
 	}
+	if r := t.Opened(); r != nil && !l.ignoreFilters {
+		r.PrefetchFilter(l.hash)
+	}
 	l.tables[l.n] = t
 	l.n++
 	if l.cover > 0 {
@@ -150,7 +155,7 @@ func (l *lookup) probe() bool {
 	l.n = 0
 	l.value = l.dst
 	stripe := counters.Stripe()
-	expected, expectedBlock := l.touch(tables, stripe)
+	expected, expectedBlock := l.expect(tables, stripe)
 	for i, t := range tables {
 		r, err := t.Reader()
 		if err != nil {
@@ -197,25 +202,17 @@ func (l *lookup) probe() bool {
 	return false
 }
 
-// touch starts what the lookup would else wait for one after the other: the lines
-// of all filters, if there are several, and the block of the first table that is
-// likely to have the key. Which that is, and where the block, it returns; -1 if
-// there is none.
-func (l *lookup) touch(tables []*table.Table, stripe int) (expected, block int) {
-	expected = -1
+// expect returns the first table that is likely to have the key, and in which block,
+// which it asks for while the filters are waited for; -1 if there is none.
+func (l *lookup) expect(tables []*table.Table, stripe int) (expected, block int) {
 	for i, t := range tables {
-		r := t.Opened()
-		if r == nil {
-			continue
-		}
-		if len(tables) > 1 && !l.ignoreFilters {
-			r.TouchFilter(l.hash)
-		}
-		if expected < 0 && t.Counters.Line(stripe).HitLikely() {
-			expected, block = i, r.Prefetch(l.key)
+		if t.Counters.Line(stripe).HitLikely() {
+			if r := t.Opened(); r != nil {
+				return i, r.Prefetch(l.key)
+			}
 		}
 	}
-	return expected, block
+	return -1, 0
 }
 
 // count counts what a table had of the key, and what it cost.
