@@ -203,11 +203,14 @@ func TestFilterBudgetHolds(t *testing.T) {
 	}
 }
 
-// bitsPerTable returns the least and the most bits per key of any table's
-// filter, rounding up included.
+// bitsPerTable returns the least and the most bits a key that filters have. Of a
+// small table they tell how filters are rounded, up to 512 bits, and not what for.
 func bitsPerTable(db *DB) (least, most float64) {
 	least = 1000
 	for _, m := range db.Metrics().Tables {
+		if float64(m.FilterBytes)*8 < 100*m.BitsPerKey { // 100 keys
+			continue
+		}
 		least, most = min(least, m.BitsPerKey), max(most, m.BitsPerKey)
 	}
 	return least, most
