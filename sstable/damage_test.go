@@ -198,12 +198,14 @@ func TestDamageBelowTheCompression(t *testing.T) {
 	for _, c := range []Compression{NoCompression, SnappyCompression} {
 		f := &memFile{}
 		w := NewWriter(f, WriterOptions{FileNum: 7, Compression: c})
-		value := bytes.Repeat([]byte("v"), 5000)
-		for i, k := range []string{"a", "b", "c"} {
-			if err := w.Add(keys.Make([]byte(k), 1, keys.KindPut), value); err != nil {
+		for _, e := range []struct {
+			key      string
+			valueLen int
+		}{{"a", 5000}, {"b", 100}, {"c", 5000}} { // "a" fills a block
+			if err := w.Add(keys.Make([]byte(e.key), 1, keys.KindPut), bytes.Repeat([]byte("v"), e.valueLen)); err != nil {
 				t.Fatal(err)
 			}
-			if i == 1 {
+			if e.key == "b" {
 				w.block.Add([]byte("bb"), keys.MakeTrailer(1, 77), nil, 0)
 			}
 		}
@@ -221,7 +223,7 @@ func TestDamageBelowTheCompression(t *testing.T) {
 		}
 		want := int64(frame.offset)
 		if c == NoCompression {
-			want += 5003 // after the entry of "b", whose suffix is empty
+			want += 1 + 2 + 1 + 100 // after the entry of "b"
 		}
 		if at.Offset != want {
 			t.Errorf("%s: offset %d, want %d: %v", c, at.Offset, want, err)

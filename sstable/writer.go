@@ -158,8 +158,11 @@ func (w *Writer) Add(key keys.InternalKey, value []byte) error {
 			return err
 		}
 	}
-	w.block.Add(key.UserKey, key.Trailer, value, byte(w.lastHash))
+	full := w.block.Add(key.UserKey, key.Trailer, value, byte(w.lastHash))
 	w.count(key, value)
+	if full {
+		return w.finishBlock()
+	}
 	return nil
 }
 
@@ -283,8 +286,10 @@ func (w *Writer) Finish() (Meta, error) {
 
 func (w *Writer) finish() (Meta, error) {
 	if w.props.Entries > 0 {
-		if err := w.finishBlock(); err != nil {
-			return Meta{}, err
+		if !w.block.Empty() {
+			if err := w.finishBlock(); err != nil {
+				return Meta{}, err
+			}
 		}
 		if err := w.addPending(w.lastKey); err != nil {
 			return Meta{}, err

@@ -223,6 +223,45 @@ func TestValidateBoundsKeys(t *testing.T) {
 	}
 }
 
+// TestBuilderTellsWhenItIsFull holds Add to Full: a block is full exactly if no key
+// may come next, and its last value is not looked at before Finish.
+func TestBuilderTellsWhenItIsFull(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	for range 200 {
+		var bb Builder
+		bb.Reset(1 + rng.IntN(2000))
+		longest := 1 + 500*rng.IntN(3)
+		var want [][]byte
+		prefix := bytes.Repeat([]byte{'p'}, rng.IntN(30))
+		for i := 0; ; i++ {
+			key := append(bytes.Clone(prefix), fmt.Sprintf("%06d", i)...)
+			value := bytes.Repeat([]byte{byte(i)}, rng.IntN(longest))
+			full := bb.Add(key, keys.MakeTrailer(1, keys.KindPut), value, 0)
+			want = append(want, bytes.Clone(value))
+			if like := append(bytes.Clone(key), 0); full != bb.Full(like) || full && !bb.Full([]byte{0xff}) {
+				t.Fatalf("after %d entries full is %v, and for %q %v", i+1, full, like, bb.Full(like))
+			}
+			if full {
+				break
+			}
+			clear(value)
+		}
+		data := bb.Finish(nil)
+		if err := Validate(data); err != nil {
+			t.Fatal(err)
+		}
+		v := Of(data)
+		for i := range want {
+			if _, _, off := v.Entry(i); !bytes.Equal(v.Value(i, off), want[i]) {
+				t.Fatalf("value %d of %d: %x, want %x", i, v.Len(), v.Value(i, off), want[i])
+			}
+		}
+		if !bb.Empty() || v.Len() != len(want) {
+			t.Fatalf("%d entries, want %d", v.Len(), len(want))
+		}
+	}
+}
+
 func FuzzBlock(f *testing.F) {
 	f.Add(goldenBlock(f))
 	f.Fuzz(func(t *testing.T, data []byte) { useBlock(data) })

@@ -14,6 +14,7 @@ import (
 type Builder struct {
 	target  int      // block size in bytes
 	raw     []byte   // user key and value of each entry, one after the other
+	last    []byte   // the value of the entry that filled the block: the caller's
 	entries []rawKey // their places in raw
 	tags    []byte
 	starts  []int // scratch of Finish
@@ -25,7 +26,7 @@ type Builder struct {
 type rawKey struct {
 	trailer       keys.Trailer
 	keyOff, keyLn int
-	valueLen      int
+	valueLen      int // in raw
 }
 
 // keepBufferBytes bounds what a reused buffer may hold on to after a block
@@ -34,11 +35,12 @@ const keepBufferBytes = 1 << 20
 
 func uvarintLen(x uint64) int { return (bits.Len64(x|1) + 6) / 7 }
 
-func (b *Builder) empty() bool { return len(b.entries) == 0 }
+// Empty reports whether nothing was added since Reset or Finish.
+func (b *Builder) Empty() bool { return len(b.entries) == 0 }
 
 // sharedWith returns the prefix length if userKey came to the block.
 func (b *Builder) sharedWith(userKey []byte) int {
-	if b.empty() {
+	if b.Empty() {
 		return min(len(userKey), maxPrefixLen)
 	}
 	first := b.entries[0]
@@ -55,19 +57,27 @@ func (b *Builder) sizeWith(prefixLen int) int {
 // looks at the prefix as it would be then: one odd key can undo the saving of
 // all others and push offsets past their 16 bits.
 func (b *Builder) Full(userKey []byte) bool {
-	return !b.empty() && b.sizeWith(b.sharedWith(userKey)) >= b.target
+	return !b.Empty() && b.sizeWith(b.sharedWith(userKey)) >= b.target
 }
 
-// Add appends an entry; it copies userKey and value. Requires: the internal
-// key is greater than the last one, and !Full(userKey).
-func (b *Builder) Add(userKey []byte, trailer keys.Trailer, value []byte, tag byte) {
+// Add appends an entry and reports whether the block is full now, whatever comes
+// next. It copies userKey, and value unless the block is full: then Finish comes
+// next, while value is still what it is. Requires: the internal key is greater
+// than the last one, and !Full(userKey).
+func (b *Builder) Add(userKey []byte, trailer keys.Trailer, value []byte, tag byte) (full bool) {
 	b.prefixLen = b.sharedWith(userKey)
-	e := rawKey{trailer: trailer, keyOff: len(b.raw), keyLn: len(userKey), valueLen: len(value)}
+	e := rawKey{trailer: trailer, keyOff: len(b.raw), keyLn: len(userKey)}
 	b.raw = append(b.raw, userKey...)
-	b.raw = append(b.raw, value...)
 	b.entries = append(b.entries, e)
 	b.tags = append(b.tags, tag)
-	b.fullBytes += uvarintLen(uint64(e.keyLn)) + uvarintLen(uint64(trailer)) + e.keyLn + e.valueLen
+	b.fullBytes += uvarintLen(uint64(e.keyLn)) + uvarintLen(uint64(trailer)) + e.keyLn + len(value)
+	if b.Size() >= b.target { // a key that shares less of the prefix makes it only larger
+		b.last = value
+		return true
+	}
+	b.raw = append(b.raw, value...)
+	b.entries[len(b.entries)-1].valueLen = len(value)
+	return false
 }
 
 // LastKey returns the user key that was added last. It aliases the builder.
@@ -87,6 +97,7 @@ func (b *Builder) Finish(dst []byte) []byte {
 		dst = binary.AppendUvarint(dst, uint64(e.trailer))
 		dst = append(dst, b.raw[e.keyOff+b.prefixLen:keyEnd+e.valueLen]...)
 	}
+	dst = append(dst, b.last...)
 	entriesLen := len(dst) - base
 	first := b.entries[0].keyOff
 	dst = append(dst, b.raw[first:first+b.prefixLen]...)
@@ -115,5 +126,5 @@ func (b *Builder) Reset(target int) {
 	b.raw = b.raw[:0]
 	b.entries = b.entries[:0]
 	b.tags = b.tags[:0]
-	b.prefixLen, b.fullBytes = 0, 0
+	b.prefixLen, b.fullBytes, b.last = 0, 0, nil
 }
