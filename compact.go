@@ -63,7 +63,7 @@ func (db *DB) compactTables(l0Only bool) {
 		db.mu.Lock()
 		again := failed && asked(j.retry)
 		if !again {
-			db.stats.compacted(&j.Plan, j.info.OutputBytes, j.info.Duration, err)
+			db.stats.compacted(&j.Plan, &j.info)
 		}
 		if failed {
 			db.stats.retrying++
@@ -198,7 +198,7 @@ func (db *DB) run(j *job) error {
 	if errors.Is(err, vfs.ErrExhausted) {
 		return out.discard(err)
 	}
-	j.info.wrote(out.added, entries)
+	j.info.wrote(out, entries)
 	return err
 }
 
@@ -207,6 +207,7 @@ func (db *DB) merge(j *job, out *outputs) error {
 	oldest := j.readers[0]
 	input := iter.NewMerging(j.state.InputIters(j.StartLevel, j.OutputLevel, j.Inputs, oldest, sstable.IterOptions{NoFill: true})...)
 	defer input.Close()
+	out.source = input
 	spans := rangedel.Fragment(append(j.state.RangeDelsOf(j.StartLevel, j.Inputs[0]),
 		j.state.RangeDelsOf(j.OutputLevel, j.Inputs[1])...), j.readers)
 	stop := &stoppable{Iterator: input, db: db}

@@ -9,7 +9,6 @@ import (
 
 	"sievedb/compaction"
 	"sievedb/internal/keys"
-	"sievedb/internal/manifest"
 	"sievedb/internal/notify"
 	"sievedb/internal/table"
 	"sievedb/internal/tree"
@@ -78,6 +77,8 @@ type CompactionInfo struct {
 
 	OutputTables []uint64 // new ones: none in a trivial move, nor of "dropped", where range tombstones hide the inputs as a whole
 	OutputBytes  uint64
+	OutputBlocks uint64 // data blocks
+	PassedBlocks uint64 // of those, taken over from the inputs as they are stored
 	Dropped      uint64 // entries that nobody needs any more
 	Duration     time.Duration
 	Err          error // why it failed, ErrClosed if Close interrupted it
@@ -175,8 +176,9 @@ func compactionInfo(p *compaction.Plan) CompactionInfo {
 }
 
 // wrote notes the tables that a compaction wrote, out of so many entries.
-func (i *CompactionInfo) wrote(tables []manifest.LevelTable, entries uint64) {
-	for _, t := range tables {
+func (i *CompactionInfo) wrote(out *outputs, entries uint64) {
+	i.OutputBlocks, i.PassedBlocks = out.blocks, out.passed
+	for _, t := range out.added {
 		i.OutputTables = append(i.OutputTables, uint64(t.Meta.FileNum))
 		i.OutputBytes += t.Meta.SizeBytes
 		entries -= t.Meta.Entries
@@ -203,7 +205,7 @@ func (db *DB) compactionBegins(info CompactionInfo) {
 // compactionEnds tells of the end of a compaction.
 func (db *DB) compactionEnds(info CompactionInfo) {
 	e := &db.events
-	attrs := append(info.attrs(), slog.Int("output_tables", len(info.OutputTables)), slog.Uint64("output_bytes", info.OutputBytes),
+	attrs := append(info.attrs(), slog.Int("output_tables", len(info.OutputTables)), slog.Uint64("output_bytes", info.OutputBytes), slog.Uint64("passed_blocks", info.PassedBlocks),
 		slog.Uint64("dropped", info.Dropped), slog.Duration("duration", info.Duration))
 	notify.Post(&e.Queue, e.listener.CompactionEnd, info, slog.LevelInfo, info.Err, "compaction ends", attrs...)
 }

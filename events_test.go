@@ -169,7 +169,7 @@ func TestEvents(t *testing.T) {
 		if fmt.Sprint(begin) != fmt.Sprint(want) {
 			t.Errorf("compaction begins: %+v, want %+v", begin, want)
 		}
-		want.OutputTables, want.OutputBytes, want.Dropped = []uint64{made.Table}, size(made.Table), 1
+		want.OutputTables, want.OutputBytes, want.OutputBlocks, want.Dropped = []uint64{made.Table}, size(made.Table), 1, 1
 		if fmt.Sprint(end) != fmt.Sprint(want) || made.Level == 0 || made.Entries != 3 || made.Bytes != want.OutputBytes {
 			t.Errorf("compaction ends: %+v, want %+v; created: %+v", end, want, made)
 		}

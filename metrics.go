@@ -160,6 +160,8 @@ type Metrics struct {
 	DroppedTables                 uint64 // unread, because range tombstones hide them as a whole
 	CompactedBytes                uint64 // written by compactions
 	CompactionReadBytes           uint64 // sizes of their input tables
+	CompactedBlocks               uint64 // data blocks written by compactions
+	PassedBlocks                  uint64 // of those, taken over from the input tables as they are stored
 	CompactionDebtBytes           uint64 // estimate of what they have yet to write
 
 	// Scan counts of closed iterators.
@@ -245,6 +247,7 @@ type stats struct {
 
 	flushes, flushedBytes               uint64
 	compactions, moves, written, merged uint64
+	blocks, passed                      uint64 // data blocks of compactions
 	dropped                             uint64 // tables that were dropped unread
 	// flushError and compactionError are what fails at present and is tried
 	// again; noted is the newest failure that changes nothing.
@@ -270,15 +273,15 @@ func (s *stats) failing() error {
 	return s.compactionError
 }
 
-func (s *stats) compacted(p *compaction.Plan, written uint64, took time.Duration, err error) {
-	if errors.Is(err, ErrClosed) {
+func (s *stats) compacted(p *compaction.Plan, i *CompactionInfo) {
+	if errors.Is(i.Err, ErrClosed) {
 		return
 	}
-	if err != nil || s.retrying == 0 { // one that fails still is not healed by another that works
-		s.compactionError = err
+	if i.Err != nil || s.retrying == 0 { // one that fails still is not healed by another that works
+		s.compactionError = i.Err
 	}
 	switch {
-	case err != nil:
+	case i.Err != nil:
 		return
 	case p.TrivialMove:
 		s.moves++
@@ -288,7 +291,9 @@ func (s *stats) compacted(p *compaction.Plan, written uint64, took time.Duration
 		return
 	}
 	s.compactions++
-	s.written += written
+	s.written += i.OutputBytes
+	s.blocks += i.OutputBlocks
+	s.passed += i.PassedBlocks
 	s.merged += p.InputBytes()
 	if p.StartLevel == 0 {
 		const decay = 0.7
@@ -297,7 +302,7 @@ func (s *stats) compacted(p *compaction.Plan, written uint64, took time.Duration
 			in += m.SizeBytes
 		}
 		s.l0Bytes = decay*s.l0Bytes + float64(in)
-		s.l0Seconds = decay*s.l0Seconds + took.Seconds()
+		s.l0Seconds = decay*s.l0Seconds + i.Duration.Seconds()
 	}
 }
 
@@ -362,6 +367,7 @@ func (db *DB) Metrics() Metrics {
 	m.Flushes, m.FlushedBytes = st.flushes, st.flushedBytes
 	m.Compactions, m.TrivialMoves, m.DroppedTables = st.compactions, st.moves, st.dropped
 	m.CompactedBytes, m.CompactionReadBytes = st.written, st.merged
+	m.CompactedBlocks, m.PassedBlocks = st.blocks, st.passed
 	m.CompactionDebtBytes = compaction.Debt(s.Version, db.shape())
 	if m.WrittenBytes > 0 {
 		m.WriteAmplification = float64(m.LogBytes+m.LogZeroBytes+m.FlushedBytes+m.CompactedBytes) / float64(m.WrittenBytes)

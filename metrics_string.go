@@ -42,9 +42,9 @@ func (m Metrics) String() string {
 
 	fmt.Fprintf(&b, "filters: %s\n", m.FilterVerdict())
 	fmt.Fprintf(&b, "amplification: write %.2f  read %d runs  space %.2f\n", m.WriteAmplification, m.Runs, m.SpaceAmplification)
-	fmt.Fprintf(&b, "writes: %s batches of %s  log %s, zeros ahead of it %s, in %s writes, %s syncs  flushed %s in %d  compacted %s from %s in %d, %d moved, %d dropped, debt %s\n",
+	fmt.Fprintf(&b, "writes: %s batches of %s  log %s, zeros ahead of it %s, in %s writes, %s syncs  flushed %s in %d  compacted %s from %s in %d, %s of %s blocks as they were, %d moved, %d dropped, debt %s\n",
 		count(m.Batches), size(m.WrittenBytes), size(m.LogBytes), size(m.LogZeroBytes), count(m.LogWrites), count(m.LogSyncs), size(m.FlushedBytes), m.Flushes,
-		size(m.CompactedBytes), size(m.CompactionReadBytes), m.Compactions, m.TrivialMoves, m.DroppedTables, size(m.CompactionDebtBytes))
+		size(m.CompactedBytes), size(m.CompactionReadBytes), m.Compactions, count(m.PassedBlocks), count(m.CompactedBlocks), m.TrivialMoves, m.DroppedTables, size(m.CompactionDebtBytes))
 	fmt.Fprintf(&b, "scans: %s blocks cached, %s read (%s)  passed over %s tombstones, %s versions, %s under range tombstones, %s stretches of such\n",
 		count(m.ScanBlocksCached), count(m.ScanBlocksRead), size(m.ScanBytesRead), count(m.ScanTombstones), count(m.ScanVersions), count(m.ScanHidden), count(m.ScanStretches))
 	mem := m.Memory

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"sievedb/internal/invariants"
+	"sievedb/internal/iter"
 	"sievedb/internal/keys"
 	"sievedb/internal/manifest"
 	"sievedb/internal/rangedel"
@@ -18,6 +19,7 @@ import (
 type outputs struct {
 	db     *DB
 	level  int
+	source iter.Blocks // of the entries; nil is none that lies in blocks
 	file   vfs.File
 	writer *sstable.Writer // of the table that is being written, or nil
 	nums   []keys.FileNum  // every file that was created
@@ -25,6 +27,8 @@ type outputs struct {
 	// spans are range tombstones for the table, which may go on beyond it.
 	spans     []rangedel.Span
 	spanBytes uint64 // what they add to it, about
+
+	blocks, passed uint64 // data blocks of finished tables, and those of them taken over from source
 
 	added  []manifest.LevelTable
 	opened map[keys.FileNum]*table.Table
@@ -110,6 +114,7 @@ func (o *outputs) start() error {
 		Compression:     compression,
 		FilterMillibits: o.db.o.filterMillibits(),
 		SizeFilter:      o.sizeFilter,
+		Source:          o.source,
 		VerifyFilter:    invariants.Enabled,
 	})
 	return nil
@@ -128,6 +133,8 @@ func (o *outputs) end() error {
 	if err != nil {
 		return err
 	}
+	o.blocks += m.Properties.DataBlocks
+	o.passed += m.PassedBlocks
 	o.added = append(o.added, manifest.LevelTable{Level: o.level, Meta: &manifest.TableMeta{
 		FileNum: m.FileNum, SizeBytes: m.SizeBytes, Checksum: m.Checksum,
 		Smallest: m.Smallest, Largest: m.Largest, LargestExclusive: m.LargestExclusive, ToEnd: m.ToEnd,

@@ -83,8 +83,8 @@ func TestCompactAfterHealedFailure(t *testing.T) {
 	for waiting := false; !waiting; {
 		db.mu.Lock()
 		if waiting = len(db.manuals) > 0; waiting {
-			db.stats.compacted(&compaction.Plan{TrivialMove: true}, 0, 0, errors.New("transient"))
-			db.stats.compacted(&compaction.Plan{TrivialMove: true}, 0, 0, nil)
+			db.stats.compacted(&compaction.Plan{TrivialMove: true}, &CompactionInfo{Err: errors.New("transient")})
+			db.stats.compacted(&compaction.Plan{TrivialMove: true}, &CompactionInfo{})
 			db.running = nil
 			db.cond.Broadcast()
 		}

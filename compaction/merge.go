@@ -27,10 +27,16 @@ type MergeOptions struct {
 	// everybody is dropped.
 	RangeDels []rangedel.Span
 	// ZeroSeq replaces sequence numbers that no reader can tell from zero, so
-	// that trailers compress. Requires: the output does not go to level 0, whose
-	// tables are ordered by sequence number.
+	// that trailers compress, but for entries with values of zeroedValueBytes or
+	// more. Requires: the output does not go to level 0, whose tables are ordered by
+	// sequence number.
 	ZeroSeq bool
 }
+
+// zeroedValueBytes is the size of a value, in bytes, from which on the entry keeps
+// its sequence number. Zero would save half a percent of it at most, and an entry
+// that is changed cannot be taken over as it is stored (sstable.WriterOptions.Source).
+const zeroedValueBytes = 1 << 10
 
 // MergeStats counts the entries of a merge.
 type MergeStats struct {
@@ -143,7 +149,7 @@ func (m *Merger) admit(k keys.InternalKey) bool {
 			m.stats.Tombstones++
 			return false
 		}
-	case m.options.ZeroSeq && k.Trailer.SeqNum() > 0 && m.options.Elide(m.key.UserKey):
+	case m.options.ZeroSeq && k.Trailer.SeqNum() > 0 && len(m.input.Value()) < zeroedValueBytes && m.options.Elide(m.key.UserKey):
 		m.key.Trailer = keys.MakeTrailer(0, kind)
 		m.stats.Zeroed++
 	}

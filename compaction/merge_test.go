@@ -137,6 +137,22 @@ func TestMergeStats(t *testing.T) {
 	}
 }
 
+// An entry with a large value keeps its sequence number.
+func TestZeroSparesLargeValues(t *testing.T) {
+	in := []entry{
+		{keys.Make([]byte("a"), 9, keys.KindPut), make([]byte, zeroedValueBytes-1)},
+		{keys.Make([]byte("b"), 8, keys.KindPut), make([]byte, zeroedValueBytes)},
+	}
+	m := NewMerger(newSliceIter(in), MergeOptions{Elide: func([]byte) bool { return true }, ZeroSeq: true})
+	var got []keys.SeqNum
+	for ok := m.First(); ok; ok = m.Next() {
+		got = append(got, m.Key().Trailer.SeqNum())
+	}
+	if !slices.Equal(got, []keys.SeqNum{0, 8}) || m.Stats().Zeroed != 1 {
+		t.Errorf("sequence numbers %d, %d zeroed", got, m.Stats().Zeroed)
+	}
+}
+
 func TestMergeErrors(t *testing.T) {
 	broken := errors.New("broken")
 	put := func(key string, seq keys.SeqNum, kind keys.Kind) entry {

@@ -140,6 +140,7 @@ type fetcher struct {
 
 	handle  cache.Handle // pins the current block, unless noFill
 	decoded []byte       // the current block, if noFill and it was compressed
+	stored  []byte       // its frame, if noFill
 
 	window    *[]byte // frames read ahead; nil: none
 	windowOff uint64
@@ -230,6 +231,7 @@ func (f *fetcher) getPrivate(i int) ([]byte, error) {
 	if err := f.r.validate(i, payload); err != nil {
 		return nil, f.r.locateIn(err, h.offset, c)
 	}
+	f.stored = frame
 	return payload, nil
 }
 

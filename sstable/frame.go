@@ -98,6 +98,9 @@ func sealFrame(dst []byte, base int, kind blockKind, c Compression, scratch []by
 	return binary.LittleEndian.AppendUint32(dst, sum), sum, reuse(scratch)
 }
 
+// frameSum returns the checksum that a whole frame carries.
+func frameSum(frame []byte) uint32 { return binary.LittleEndian.Uint32(frame[len(frame)-4:]) }
+
 // openFrame checks a frame against the checksum that whoever refers to it
 // committed to, and returns its stored payload, which aliases frame.
 func openFrame(frame []byte, kind blockKind, wantSum uint32) (payload []byte, c Compression, err error) {

@@ -41,6 +41,7 @@ type Iter struct {
 var (
 	_ iter.Leaf   = (*Iter)(nil)
 	_ iter.Lender = (*Iter)(nil)
+	_ iter.Blocks = (*Iter)(nil)
 )
 
 // noTable is what a closed Iter walks.

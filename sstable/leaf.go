@@ -70,3 +70,27 @@ func (i *Iter) alone(n int, suffix []byte, trailer keys.Trailer) bool {
 	before, newer, _ := i.b.Entry(n - 1)
 	return newer <= trailer || !bytes.Equal(before, suffix)
 }
+
+// Block implements iter.Blocks, if the iterator reads past the cache.
+func (i *Iter) Block() iter.Block {
+	if i.fetch.stored == nil {
+		return iter.Block{}
+	}
+	return iter.Block{
+		Data: i.b.Data(), Frame: i.fetch.stored, Compression: uint8(i.r.props.Compression),
+		Left: i.b.Len() - 1 - i.entry,
+	}
+}
+
+// Whole implements iter.Blocks.
+func (i *Iter) Whole(bound []byte) bool {
+	if i.entry > 0 || bound == nil {
+		return i.entry == 0
+	}
+	rest, side := i.b.Rest(bound)
+	if side != 0 {
+		return side > 0
+	}
+	last, _, _ := i.b.Entry(i.b.Len() - 1)
+	return bytes.Compare(last, rest) < 0
+}

@@ -27,7 +27,7 @@ func TestMisplacedKeys(t *testing.T) {
 		w.count(key, nil)
 	}
 	del("c", 1)
-	if err := w.finishBlock(); err != nil {
+	if err := w.finishBlock(iter.Block{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.addPending([]byte("m")); err != nil {

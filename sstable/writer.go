@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"sievedb/filter"
+	"sievedb/internal/iter"
 	"sievedb/internal/keys"
 	"sievedb/internal/rangedel"
 	"sievedb/sstable/internal/block"
@@ -41,6 +42,10 @@ type WriterOptions struct {
 	// it once, before it writes the filter. Without it the filter is a blocked
 	// one, of FilterMillibits.
 	SizeFilter func(p *Properties) (kind filter.Kind, millibits uint32)
+	// Source, if not nil, stands on the entry that is added, whenever one is. A
+	// data block that comes out as the one it was read from is not compressed
+	// again, but taken over as it is stored.
+	Source iter.Blocks
 	// VerifyFilter asks the finished filter for every key again before the
 	// table is published.
 	VerifyFilter bool
@@ -61,6 +66,7 @@ type Meta struct {
 	UserKeys     uint64 // distinct ones
 	RawBytes     uint64 // user keys and values of the entries, before compression
 	FilterBytes  uint64 // size of the filter payload; zero without a filter
+	PassedBlocks uint64 // data blocks taken over from WriterOptions.Source
 
 	Properties Properties
 }
@@ -77,6 +83,8 @@ type Writer struct {
 	filter  *filter.Builder // nil: none
 	props   Properties
 	pending pendingEntry
+	passed  uint64 // data blocks
+	askAt   uint64 // number of entries with which makesWay asks the source
 
 	rangeDels *rangedel.Set // nil: none
 
@@ -142,8 +150,8 @@ func (w *Writer) Add(key keys.InternalKey, value []byte) error {
 			w.filter.Add(w.lastHash)
 		}
 	}
-	if w.block.Full(key.UserKey) {
-		if err := w.finishBlock(); err != nil {
+	if w.block.Full(key.UserKey) || w.makesWay() {
+		if err := w.finishBlock(iter.Block{}); err != nil {
 			return err
 		}
 	}
@@ -160,10 +168,27 @@ func (w *Writer) Add(key keys.InternalKey, value []byte) error {
 	}
 	full := w.block.Add(key.UserKey, key.Trailer, value, byte(w.lastHash))
 	w.count(key, value)
-	if full {
-		return w.finishBlock()
+	if !full {
+		return nil
 	}
-	return nil
+	b := iter.Block{}
+	if w.o.Source != nil {
+		b = w.o.Source.Block()
+	}
+	return w.finishBlock(b)
+}
+
+// makesWay reports whether the block should be finished, although it is not full,
+// so that the entry to come begins a block that can be taken over. That must be
+// worth a smaller block, so this one must be half full.
+func (w *Writer) makesWay() bool {
+	if w.o.Source == nil || w.props.Entries < w.askAt {
+		return false
+	}
+	b := w.o.Source.Block()
+	w.askAt = w.props.Entries + 1 + uint64(b.Left) // when the next one begins, unless others come in between
+	return w.block.Size() >= w.o.BlockSize/2 && len(b.Data) >= w.o.BlockSize &&
+		Compression(b.Compression) == w.o.Compression && w.o.Source.Whole(nil)
 }
 
 // check reports why an entry cannot come next, and whether its user key is
@@ -217,12 +242,18 @@ func (w *Writer) EstimatedSize() uint64 {
 	return size + uint64(w.rangeDels.SizeBytes())
 }
 
-// finishBlock moves the current data block to the output.
-func (w *Writer) finishBlock() error {
+// finishBlock moves the current data block to the output. source is the block that
+// its last entry was read from, if that is known.
+func (w *Writer) finishBlock(source iter.Block) error {
 	base := len(w.out)
 	w.out = w.block.Finish(w.out)
 	w.props.RawBlockBytes += uint64(len(w.out) - base)
-	h := w.seal(base, kindData, w.o.Compression)
+	var h handle
+	if Compression(source.Compression) == w.o.Compression && bytes.Equal(w.out[base:], source.Data) {
+		h = w.adopt(base, source.Frame)
+	} else {
+		h = w.seal(base, kindData, w.o.Compression)
+	}
 	w.props.DataBlocks++
 	w.props.DataBytes += h.length
 	w.pending = pendingEntry{length: uint32(h.length), sum: h.sum, set: true}
@@ -237,6 +268,15 @@ func (w *Writer) seal(base int, kind blockKind, c Compression) handle {
 	var sum uint32
 	w.out, sum, w.scratch = sealFrame(w.out, base, kind, c, w.scratch)
 	return handle{offset: w.written + uint64(base), length: uint64(len(w.out) - base), sum: sum}
+}
+
+// adopt puts a frame in the place of the payload at the end of the output, which is
+// what the frame decodes to. Nothing in a frame depends on where it lies, and its
+// checksum goes with it: what became of it since it was read will be noticed.
+func (w *Writer) adopt(base int, frame []byte) handle {
+	w.out = append(w.out[:base], frame...)
+	w.passed++
+	return handle{offset: w.written + uint64(base), length: uint64(len(frame)), sum: frameSum(frame)}
 }
 
 // addPending completes the index entry of the last finished block.
@@ -287,7 +327,7 @@ func (w *Writer) Finish() (Meta, error) {
 func (w *Writer) finish() (Meta, error) {
 	if w.props.Entries > 0 {
 		if !w.block.Empty() {
-			if err := w.finishBlock(); err != nil {
+			if err := w.finishBlock(iter.Block{}); err != nil {
 				return Meta{}, err
 			}
 		}
@@ -322,7 +362,8 @@ func (w *Writer) finish() (Meta, error) {
 		FileNum: p.FileNum, SizeBytes: w.written, Checksum: sum, Bounds: boundsOf(&p, w.rangeDels),
 		Entries: p.Entries, Deletes: p.Deletes, RangeDeletes: p.RangeDeletes, UserKeys: p.UserKeys,
 		RawBytes: p.RawKeyBytes + p.RawValueBytes, FilterBytes: filterBytes,
-		Properties: p,
+		PassedBlocks: w.passed,
+		Properties:   p,
 	}, nil
 }
 

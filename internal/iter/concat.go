@@ -120,6 +120,12 @@ func (c *Concat) Lend(bound []byte, reverse bool) Leaf {
 	return nil
 }
 
+// Block implements Blocks.
+func (c *Concat) Block() Block { return BlockOf(c.cur) }
+
+// Whole implements Blocks.
+func (c *Concat) Whole(bound []byte) bool { return WholeOf(c.cur, bound) }
+
 // Error implements Iterator: the first failure of opening, walking or closing
 // a table.
 func (c *Concat) Error() error { return c.err }

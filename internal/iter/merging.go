@@ -145,6 +145,17 @@ func (m *Merging) Lend(bound []byte, reverse bool) Leaf {
 	return lender.Lend(bound, reverse)
 }
 
+// Block implements Blocks.
+func (m *Merging) Block() Block { return BlockOf(m.slots[m.order[0]].in) }
+
+// Whole implements Blocks.
+func (m *Merging) Whole(bound []byte) bool {
+	if len(m.order) > 1 {
+		bound = Nearer(bound, m.slots[m.order[1]].key.UserKey, false)
+	}
+	return WholeOf(m.slots[m.order[0]].in, bound)
+}
+
 // Error implements Iterator: the first failure of any input.
 func (m *Merging) Error() error { return m.err }
 

@@ -132,6 +132,14 @@ func (s *Skipping) Lend(bound []byte, reverse bool) iter.Leaf {
 	return lender.Lend(iter.Nearer(bound, edge, reverse), reverse)
 }
 
+// Block implements iter.Blocks.
+func (s *Skipping) Block() iter.Block { return iter.BlockOf(s.in) }
+
+// Whole implements iter.Blocks.
+func (s *Skipping) Whole(bound []byte) bool {
+	return s.stretch.Seq == 0 && iter.WholeOf(s.in, iter.Nearer(bound, s.stretch.End, false))
+}
+
 // Error implements iter.Iterator.
 func (s *Skipping) Error() error { return s.in.Error() }
 

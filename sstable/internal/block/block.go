@@ -348,6 +348,9 @@ func (v *View) LastIs(userKey []byte) bool {
 // Len returns the number of entries, at least one.
 func (v *View) Len() int { return v.n }
 
+// Data returns the block's bytes.
+func (v *View) Data() []byte { return v.data }
+
 // Prefix returns what all user keys begin with.
 func (v *View) Prefix() []byte { return v.prefix }
 
