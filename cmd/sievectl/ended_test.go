@@ -69,6 +69,19 @@ func TestEndedSegments(t *testing.T) {
 			t.Errorf("%s: %d keys where the store opens, %d repaired", what, n, repaired)
 		}
 	}
+	// Records behind the gap do not vouch for it: opening ends the log there, and
+	// repair takes what can be read.
+	dir := copyStore(t, whole)
+	change(t, filepath.Join(dir, name), func(b []byte) []byte { clear(b[4096:4608]); return b })
+	if code, out, _ := sievectl("check", dir); code != exitOK || !strings.Contains(out, "torn by a crash") || !strings.Contains(out, "gone in a crash") {
+		t.Errorf("a sector: check: exit code %d:\n%s", code, out)
+	}
+	if code, out, _ := sievectl("repair", dir, filepath.Join(t.TempDir(), "new")); code == exitOK || !strings.Contains(out, "LOST") {
+		t.Errorf("a sector: repair: exit code %d:\n%s", code, out)
+	}
+	if firstKeys(t, dir) == 0 {
+		t.Error("a sector: nothing is left in front of it")
+	}
 }
 
 // firstKeys returns how many keys a store of makeEnded holds, none of which is

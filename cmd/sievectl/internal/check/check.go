@@ -234,9 +234,9 @@ func (c *checker) checkSegment(s manifest.Segment, last *keys.SeqNum) {
 		c.problem(info.Name, err)
 	}
 	for _, g := range gaps {
-		if g.Torn && !s.Sealed && g.End == f.Size {
-			c.note("%s, bytes %d to %d: torn by a crash; the next process that opens the store cuts them off", info.Name, g.Offset, g.End)
-			continue
+		if g.Torn && !s.Sealed {
+			c.note("%s, bytes %d to %d: torn by a crash; the next process that opens the store cuts off what is from there on", info.Name, g.Offset, g.End)
+			break
 		}
 		c.Problems = append(c.Problems, gapProblem(info.Name, g))
 	}
