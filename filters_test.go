@@ -288,7 +288,7 @@ func TestRebuildFilters(t *testing.T) {
 		{filter.Policy{MaxTableBytes: 88}, 1, 10},
 		{filter.Policy{SkipBottom: true}, 0, 0},
 		{filter.Policy{BudgetBytes: 2000}, 1, 8},
-		{filter.Policy{Kind: filter.KindStandard}, 10, 10.2},
+		{filter.Policy{Kind: filter.KindStandard}, 10, 10.8}, // with eight bytes besides the bits
 	} {
 		o := tiny
 		o.Filters = test.policy

@@ -63,6 +63,7 @@ type Merger struct {
 	input    iter.Iterator
 	options  MergeOptions
 	key      keys.InternalKey // the buffer belongs to the merger
+	value    []byte           // the input's
 	previous keys.Trailer     // of the last entry read, as it was read
 	stripe   int              // of the last entry read
 	spans    []rangedel.Span  // those that have not ended before key
@@ -91,7 +92,7 @@ func (m *Merger) Next() bool { return m.find(m.input.Next()) }
 func (m *Merger) Key() keys.InternalKey { return m.key }
 
 // Value returns the entry's value. It is valid until the next call of Next.
-func (m *Merger) Value() []byte { return m.input.Value() }
+func (m *Merger) Value() []byte { return m.value }
 
 // FirstOfKey reports whether the entry is the first one yielded for its user
 // key, so that an output table may end before it.
@@ -142,6 +143,7 @@ func (m *Merger) admit(k keys.InternalKey) bool {
 		m.stats.Hidden++
 		return false
 	}
+	m.value = m.input.Value()
 	switch {
 	case stripe > 0 || m.options.Elide == nil:
 	case kind == keys.KindDelete:
@@ -149,7 +151,7 @@ func (m *Merger) admit(k keys.InternalKey) bool {
 			m.stats.Tombstones++
 			return false
 		}
-	case m.options.ZeroSeq && k.Trailer.SeqNum() > 0 && len(m.input.Value()) < zeroedValueBytes && m.options.Elide(m.key.UserKey):
+	case m.options.ZeroSeq && k.Trailer.SeqNum() > 0 && len(m.value) < zeroedValueBytes && m.options.Elide(m.key.UserKey):
 		m.key.Trailer = keys.MakeTrailer(0, kind)
 		m.stats.Zeroed++
 	}

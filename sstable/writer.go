@@ -182,13 +182,12 @@ func (w *Writer) Add(key keys.InternalKey, value []byte) error {
 // so that the entry to come begins a block that can be taken over. That must be
 // worth a smaller block, so this one must be half full.
 func (w *Writer) makesWay() bool {
-	if w.o.Source == nil || w.props.Entries < w.askAt {
+	if w.o.Source == nil || w.props.Entries < w.askAt || w.block.Size() < w.o.BlockSize/2 {
 		return false
 	}
 	b := w.o.Source.Block()
 	w.askAt = w.props.Entries + 1 + uint64(b.Left) // when the next one begins, unless others come in between
-	return w.block.Size() >= w.o.BlockSize/2 && len(b.Data) >= w.o.BlockSize &&
-		Compression(b.Compression) == w.o.Compression && w.o.Source.Whole(nil)
+	return len(b.Data) >= w.o.BlockSize && Compression(b.Compression) == w.o.Compression && w.o.Source.Whole(nil)
 }
 
 // check reports why an entry cannot come next, and whether its user key is
