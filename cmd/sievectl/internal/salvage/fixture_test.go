@@ -122,11 +122,16 @@ func makeStore(t *testing.T, dir string, c sievedb.Compression, crash bool) *fix
 	write(60)
 	must(db.Sync())
 	f := &fixture{dir: dir, history: h}
-	for try := 0; crash; try++ { // obsolete segments are being removed meanwhile
+	for try := 0; crash; try++ { // until what is obsolete was removed
 		f.dir = t.TempDir()
 		err := os.CopyFS(f.dir, os.DirFS(dir))
 		if err == nil {
-			break
+			segments, _ := filepath.Glob(filepath.Join(f.dir, "*.wal"))
+			tables, _ := filepath.Glob(filepath.Join(f.dir, "*.sst"))
+			f.state, err = manifest.Load(vfs.OS(), f.dir)
+			if err == nil && len(segments) == len(f.state.Segments) && len(tables) == f.state.Version.Tables() {
+				break
+			}
 		}
 		if try == 1000 {
 			t.Fatal(err)

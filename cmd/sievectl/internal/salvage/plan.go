@@ -44,7 +44,10 @@ func makePlan(dir string, report *Report) (*plan, error) {
 	}
 	st, err := manifest.Load(vfs.OS(), dir)
 	if err == nil {
-		err = behind(st, names)
+		err = behind(st, names, func(name string) int64 {
+			info, _ := vfs.OS().Stat(filepath.Join(dir, name)) // what cannot be read is reported when it is
+			return info.SizeBytes
+		})
 	}
 	var version *manifest.VersionError
 	switch {
@@ -65,12 +68,12 @@ func makePlan(dir string, report *Report) (*plan, error) {
 }
 
 // behind returns an error if the manifest, which can be loaded, knows less than
-// the directory: a file that it lists is gone, and there is one that may stand for
-// it, a table that it does not list, or a segment that it has not heard of. It has
-// lost its last edits, at the end of one, where nothing vouched for them; alone, a
+// the directory. Either there is a segment that it has not heard of with records, which
+// no segment gets before an edit names it; or a file that it lists is gone, and there is one
+// that may stand for it, a table that it does not list, or such a segment. It has lost its last edits, at the end of one, where nothing vouched for them; alone, a
 // missing file is just that. Whether such a table is younger than the edits that are
 // left its number does not tell: a flush takes it before others write theirs.
-func behind(st *manifest.State, names []string) error {
+func behind(st *manifest.State, names []string, size func(name string) int64) error {
 	missing := func(name string) bool { return !slices.Contains(names, name) }
 	listed := map[keys.FileNum]bool{}
 	var gone string
@@ -82,7 +85,9 @@ func behind(st *manifest.State, names []string) error {
 			}
 		}
 	}
+	newest := keys.FileNum(0)
 	for _, s := range st.Segments {
+		newest = s.FileNum
 		if name := wal.SegmentName(s.FileNum); missing(name) {
 			gone = name
 		}
@@ -90,7 +95,11 @@ func behind(st *manifest.State, names []string) error {
 	for _, name := range names {
 		table, isTable := decode.ParseNum(name, ".sst")
 		segment, isSegment := decode.ParseNum(name, ".wal")
-		if other := isTable && !listed[table] || isSegment && segment >= st.NextFileNum; other && gone != "" {
+		unknown := isSegment && segment > newest
+		switch {
+		case unknown && size(name) > wal.HeaderLen:
+			return fmt.Errorf("the manifest lacks its last edits: it does not know %s, which has records", name)
+		case gone != "" && (unknown || isTable && !listed[table]):
 			return fmt.Errorf("the manifest lacks its last edits: it knows %s, which is gone, but not %s", gone, name)
 		}
 	}

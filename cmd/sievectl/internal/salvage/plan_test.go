@@ -9,6 +9,7 @@ import (
 	"sievedb/cmd/sievectl/internal/decode"
 	"sievedb/internal/manifest"
 	"sievedb/vfs"
+	"sievedb/wal"
 )
 
 // TestManifestBehind has manifests that lost whole edits off their end, so that
@@ -57,8 +58,16 @@ func TestManifestBehindANumber(t *testing.T) {
 		{"000004.sst 000006.sst 000007.wal", true},
 		{"000005.wal 000006.sst 000007.wal", true},
 		{"000004.sst 000007.wal 000009.wal", true},
+		{"000004.sst 000005.wal 000007.wal 000009.wal", false}, // of a crash before the edit
+		{"000004.sst 000005.wal 000007.wal 000010.wal", true},
 	} {
-		if err := behind(st, strings.Fields(c.names)); (err != nil) != c.lacks {
+		size := func(name string) int64 {
+			if name == "000010.wal" {
+				return wal.HeaderLen + 1
+			}
+			return wal.HeaderLen
+		}
+		if err := behind(st, strings.Fields(c.names), size); (err != nil) != c.lacks {
 			t.Errorf("%s: %v", c.names, err)
 		}
 	}
