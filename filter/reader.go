@@ -70,8 +70,9 @@ func (r *Reader) Rate() float64 {
 
 // CheckRate asks r about made-up hashes, as many as 1,000 false positives
 // need but no more than 200,000, and reports as a *corrupt.Error an outcome
-// more than six standard deviations and ten from what Rate says: a fifth at
-// most rates. Then probes are not where the bits are, or hashes meet blocks that
+// more than six standard deviations and ten from what Rate says, a fifth at
+// most rates, and a share of 16 of its bits: where there are only 64 of them, probes of one
+// hash meet each other, and it may be off by a quarter. Then probes are not where the bits are, or hashes meet blocks that
 // are fuller than others. Chance alone comes to that less than once in 10^9
 // filters, and always with the same ones, since the hashes are the same.
 func (r *Reader) CheckRate() error {
@@ -87,7 +88,7 @@ func (r *Reader) CheckRate() error {
 		}
 	}
 	expected := float64(n) * rate
-	if math.Abs(float64(maybe)-expected) > 6*math.Sqrt(expected*(1-rate))+10 {
+	if math.Abs(float64(maybe)-expected) > 6*math.Sqrt(expected*(1-rate))+10+2*expected/float64(max(len(r.field), 8)) {
 		return corrupt.At(0, fmt.Sprintf("filter answers to %d absent hashes", n), fmt.Sprintf("about %.0f times maybe", expected), maybe)
 	}
 	return nil
