@@ -78,7 +78,7 @@ func (i *Iter) Block() iter.Block {
 	}
 	return iter.Block{
 		Data: i.b.Data(), Frame: i.fetch.stored, Compression: uint8(i.r.props.Compression),
-		Left: i.b.Len() - 1 - i.entry,
+		SizeBytes: i.r.props.BlockSizeBytes, Left: i.b.Len() - 1 - i.entry,
 	}
 }
 

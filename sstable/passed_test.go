@@ -111,6 +111,7 @@ func TestBlocksAreNotPassed(t *testing.T) {
 		{"other compression", 1000, func(o *WriterOptions) { o.Compression = NoCompression }, compaction.MergeOptions{}},
 		{"larger blocks", 1000, func(o *WriterOptions) { o.BlockSize = 6000 }, compaction.MergeOptions{}},
 		{"smaller blocks", 100, func(o *WriterOptions) { o.BlockSize = 2000 }, compaction.MergeOptions{}},
+		{"blocks not much smaller", 100, func(o *WriterOptions) { o.BlockSize = 2500 }, compaction.MergeOptions{}},
 		{"sequence numbers become zero", 100, func(*WriterOptions) {},
 			compaction.MergeOptions{Snapshots: []keys.SeqNum{1000}, Elide: func([]byte) bool { return true }, ZeroSeq: true}},
 	} {

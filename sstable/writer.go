@@ -187,7 +187,9 @@ func (w *Writer) makesWay() bool {
 	}
 	b := w.o.Source.Block()
 	w.askAt = w.props.Entries + 1 + uint64(b.Left) // when the next one begins, unless others come in between
-	return len(b.Data) >= w.o.BlockSize && Compression(b.Compression) == w.o.Compression && w.o.Source.Whole(nil)
+	// A block of a table with larger blocks will be parted, and one that was not full be filled.
+	return b.SizeBytes == uint64(w.o.BlockSize) && len(b.Data) >= w.o.BlockSize &&
+		Compression(b.Compression) == w.o.Compression && w.o.Source.Whole(nil)
 }
 
 // check reports why an entry cannot come next, and whether its user key is

@@ -5,8 +5,10 @@ type Block struct {
 	// Data is the block decoded, and Frame the bytes of the file that it was decoded
 	// from, their checksum included. Both were checked. Nil if they are not known.
 	Data, Frame []byte
-	// Compression is what the table was written with: an sstable.Compression.
+	// Compression and SizeBytes are what the table was written with: an
+	// sstable.Compression, and the size from which on its blocks were full.
 	Compression uint8
+	SizeBytes   uint64
 	// Left is the number of entries of the block after the one that was asked of.
 	Left int
 }
