@@ -24,6 +24,10 @@ func TestBatchesExpectWhatTheLastTook(t *testing.T) {
 		must(t, db.Apply(before, SyncNever))
 		b := db.NewBatch()
 		b.Put([]byte("key"), nil)
+		if n := cap(b.ops.Ops()); n > 100 {
+			t.Errorf("a batch of one has room for %d bytes", n)
+		}
+		b.Put([]byte("key"), make([]byte, 60))
 		if n := cap(b.ops.Ops()); n < c.least || n > c.most {
 			t.Errorf("room for %d bytes after a batch of %d, want %d to %d", n, before.SizeBytes(), c.least, c.most)
 		}

@@ -50,8 +50,8 @@ type Batch struct {
 	expected int // bytes
 }
 
-// Expect has the first operation make room for sizeBytes bytes of operations. It
-// is no bound.
+// Expect has the second operation make room for sizeBytes bytes of operations: a
+// batch of one has no use for it. It is no bound.
 func (b *Batch) Expect(sizeBytes int) { b.expected = sizeBytes }
 
 // Put appends a put. It copies both slices.
@@ -68,7 +68,10 @@ func (b *Batch) Put(key, value []byte) {
 // its size, and not from seven times.
 func (b *Batch) grow(n int) {
 	if free := cap(b.ops) - len(b.ops); free < n {
-		b.ops = slices.Grow(b.ops, max(n, cap(b.ops), b.expected-len(b.ops)))
+		if b.count > 0 {
+			n = max(n, cap(b.ops), b.expected-len(b.ops))
+		}
+		b.ops = slices.Grow(b.ops, n)
 	}
 }
 
